@@ -1,0 +1,1 @@
+"""The YAML adapter specs that ship with adapterc; data only."""
