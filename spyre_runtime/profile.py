@@ -1,0 +1,138 @@
+"""What changes with a backend release, read from `profiles/<name>.yaml`: limits, op table, casts, fallbacks, gaps and faults.
+
+Every entry of a profile may carry a `source`; what is not publicly known is the word "unknown".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from .ir import DataFormat
+
+DEFAULT_PROFILE = "torch-spyre-2026-06"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes in bytes unless the name says otherwise."""
+
+    cores: int = 32
+    stick_bytes: int = 128
+    lx_bytes: int = 2 * 1024 * 1024
+    lx_reserved: float = 0.2
+    span_bytes: int = 256 * 1024 * 1024
+    segments: int = 7
+    segment_bytes: int = 16 * 1024**3
+    bundle_tensors: int | None = 7
+    max_rank: int = 6
+    topk_k: int = 4
+    restickify_beam: int = 64
+
+    @property
+    def lx_usable(self) -> int:
+        return int(self.lx_bytes * (1 - self.lx_reserved))
+
+
+@dataclass(frozen=True)
+class DeviceFunction:
+    """A loop-body function that the device has: its device name, and the formats that it takes."""
+
+    name: str
+    device: str
+    formats: frozenset[DataFormat]
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A gap (what does not lower, to be retired when a release closes it) or a fault (a bug of that release)."""
+
+    id: str
+    summary: str
+    source: str = ""
+    kinds: tuple[str, ...] = ()
+    state: str = "open"
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Profile:
+    name: str
+    limits: Limits
+    functions: Mapping[str, DeviceFunction]
+    casts: Mapping[tuple[str, str], str]
+    fallbacks: frozenset[str]
+    no_kernel: frozenset[str]
+    decompositions: frozenset[str]
+    restickify_formats: frozenset[DataFormat]
+    gaps: Mapping[str, Note]
+    faults: Mapping[str, Note]
+    numeric: Mapping[str, Any]
+    raw: Mapping[str, Any]
+
+    def has_fault(self, name: str) -> bool:
+        """Whether this release has the fault; asking for an id that no profile knows raises KeyError."""
+        return self.faults[name].state == "open"
+
+
+def _notes(table: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Note]:
+    notes = {}
+    for name, entry in (table or {}).items():
+        known = {"summary", "source", "kinds", "state"}
+        notes[name] = Note(
+            id=name,
+            summary=entry["summary"],
+            source=entry.get("source", ""),
+            kinds=tuple(entry.get("kinds", ())),
+            state=entry.get("state", "open"),
+            details={k: v for k, v in entry.items() if k not in known},
+        )
+    return notes
+
+
+def _functions(table: Mapping[str, Mapping[str, Any]]) -> dict[str, DeviceFunction]:
+    return {
+        name: DeviceFunction(name, entry.get("device", name), frozenset(DataFormat(f) for f in entry["formats"]), entry.get("source", ""))
+        for name, entry in table.items()
+    }
+
+
+def _casts(table: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], str]:
+    pairs = {}
+    for device, entry in table.items():
+        for pair in entry["pairs"]:
+            source, target = pair.split("->")
+            pairs[source.strip(), target.strip()] = device
+    return pairs
+
+
+@cache
+def load_profile(name: str = DEFAULT_PROFILE) -> Profile:
+    """Read a profile by name. Raises FileNotFoundError naming the profiles that exist."""
+    folder = files(__package__) / "profiles"
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        known = sorted(p.name.removesuffix(".yaml") for p in folder.iterdir() if p.name.endswith(".yaml"))
+        raise FileNotFoundError(f"no backend profile {name!r}; there are {', '.join(known)}")
+    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    limits = {key: entry["value"] if isinstance(entry, Mapping) else entry for key, entry in raw["limits"].items()}
+    return Profile(
+        name=raw["profile"],
+        limits=Limits(**limits),
+        functions=_functions(raw["functions"]),
+        casts=_casts(raw["casts"]),
+        fallbacks=frozenset(raw["fallbacks"]["ops"]),
+        no_kernel=frozenset(raw["fallbacks"].get("no_kernel", ())),
+        decompositions=frozenset(raw["decompositions"]["ops"]),
+        restickify_formats=frozenset(DataFormat(f) for f in raw["restickify"]["formats"]),
+        gaps=_notes(raw.get("gaps")),
+        faults=_notes(raw.get("faults")),
+        numeric=raw.get("numeric", {}),
+        raw=raw,
+    )
