@@ -1,0 +1,64 @@
+"""The simulator's settings: one frozen value, current for the whole process, changed for a while by ``settings(...)``."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from .formats import DEFAULT_RULES, NumberRules
+
+Numerics = Literal["device", "fp32"]
+Legality = Literal["refuse", "report"]
+Executor = Literal["fast", "tiled"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``profile``: name of the backend release (``profiles/<name>.yaml``).
+
+    ``numerics``: "device" rounds each op's output to the device format; "fp32" carries half-precision tensors unrounded in
+    float32 while their dtypes, and with them every legality rule, stay as they are.
+    ``legality``: "refuse" raises ``Refusal`` for a graph that the backend cannot take; "report" runs it all the same and
+    records the refusals in ``compile_log()``.
+    ``executor``: "fast" computes whole tensors, "tiled" each core's slice.
+    ``number_rules``: rounding choices, where they shall differ from the profile's; None takes the profile's.
+    """
+
+    profile: str = "torch-spyre-2026-06"
+    numerics: Numerics = "device"
+    legality: Legality = "refuse"
+    executor: Executor = "fast"
+    number_rules: NumberRules | None = None
+
+    @property
+    def rules(self) -> NumberRules:
+        return DEFAULT_RULES if self.number_rules is None else self.number_rules
+
+
+_ALLOWED: dict[str, tuple[str, ...]] = {"numerics": ("device", "fp32"), "legality": ("refuse", "report"), "executor": ("fast", "tiled")}
+
+# One value for the process, not one a thread: generate() with a streamer runs the model in a thread of its own.
+_current = Settings()
+
+
+def current_settings() -> Settings:
+    return _current
+
+
+@contextmanager
+def settings(**changes: Any) -> Iterator[Settings]:
+    """Run with some fields of ``Settings`` changed; raises ValueError that lists the choices for a value that is none."""
+    global _current
+    for name, value in changes.items():
+        if name in _ALLOWED and value not in _ALLOWED[name]:
+            raise ValueError(f"{name}={value!r} is not a setting; choose one of {', '.join(_ALLOWED[name])}")
+    before = _current
+    try:
+        changed = replace(before, **changes)
+    except TypeError as error:
+        raise ValueError(f"unknown setting among {sorted(changes)}; there are {', '.join(Settings.__dataclass_fields__)}") from error
+    _current = changed
+    try:
+        yield changed
+    finally:
+        _current = before
