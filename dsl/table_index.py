@@ -1,0 +1,193 @@
+"""Op table: indexing with tensors, and tensors made from numbers."""
+
+from __future__ import annotations
+
+from adapterc.dsl.opspec import OpSpec, op
+
+INDEX: tuple[OpSpec, ...] = (
+    op(
+        "take(x: tensor, index: tensor)",
+        "index",
+        "rows of x by number: result[i…] = x[index[i…]]; `x[index]` reads the same",
+        shape="take",
+        torch="torch.ops.aten.index.Tensor(x, [index])",
+        aten=("aten.index.Tensor(x, [index])",),
+    ),
+    op(
+        "embedding(weight: tensor, ids: tensor, padding_idx: size = -1)",
+        "index",
+        "rows of the table by id",
+        definition="take(weight, ids)",
+        torch="torch.ops.aten.embedding.default(weight, ids, padding_idx)",
+        aten=("aten.embedding.default(weight, ids, padding_idx)",),
+    ),
+    op(
+        "index_select(x: tensor, dim: dim, index: tensor)",
+        "index",
+        "slices along dim by number",
+        shape="index_select",
+        torch="torch.index_select(x, dim, index)",
+        aten=("aten.index_select.default(x, dim, index)",),
+    ),
+    op(
+        "gather(x: tensor, dim: dim, index: tensor)",
+        "index",
+        "along dim, the element that `index` names at each place",
+        shape="gather",
+        torch="torch.gather(x, dim, index)",
+        aten=("aten.gather.default(x, dim, index)",),
+    ),
+    op(
+        "index_copy(x: tensor, dim: dim, index: tensor, source: tensor)",
+        "index",
+        "x with the slices named by `index` replaced; unique numbers",
+        shape="first",
+        torch="torch.index_copy(x, dim, index, source)",
+        aten=("aten.index_copy.default(x, dim, index, source)",),
+    ),
+    op(
+        "scatter(x: tensor, dim: dim, index: tensor, source: tensor)",
+        "index",
+        "x with the elements that `index` names replaced; unique numbers",
+        shape="first",
+        torch="torch.scatter(x, dim, index, source)",
+        aten=("aten.scatter.src(x, dim, index, source)",),
+    ),
+    op(
+        "scatter_value(x: tensor, dim: dim, index: tensor, value: number)",
+        "index",
+        "x with the elements that `index` names set to one value",
+        definition="scatter(x, dim, index, to(full_like(index, value), dtype_of(x)))",
+        torch="torch.scatter(x, dim, index, value)",
+        aten=("aten.scatter.value(x, dim, index, value)",),
+    ),
+    op(
+        "select_scatter(x: tensor, source: tensor, dim: dim, index: size)",
+        "index",
+        "x with one slice replaced",
+        shape="first",
+        torch="torch.select_scatter(x, source, dim, index)",
+        aten=("aten.select_scatter.default(x, source, dim, index)",),
+    ),
+    op(
+        "slice_scatter(x: tensor, source: tensor, dim: dim = 0, start: size = None, stop: size = None, step: size = 1)",
+        "index",
+        "x with the slices start:stop:step replaced",
+        shape="first",
+        torch="torch.slice_scatter(x, source, dim, start, stop, step)",
+        aten=("aten.slice_scatter.default(x, source, dim, start, stop, step)",),
+    ),
+    op(
+        "one_hot(ids: tensor, classes: size)",
+        "index",
+        "1 at the place of the id, 0 elsewhere",
+        definition="to(unsqueeze(ids, -1) == arange(classes), int64)",
+        torch="torch.nn.functional.one_hot(ids, classes)",
+        aten=("aten.one_hot.default(ids, classes)",),
+    ),
+    op(
+        "tril(x: tensor, diagonal: size = 0)",
+        "index",
+        "x on and below the diagonal, 0 above",
+        definition="where(unsqueeze(arange(size(x, -2)), 1) + diagonal >= arange(size(x, -1)), x, 0)",
+        shape="same",
+        torch="torch.tril(x, diagonal)",
+        aten=("aten.tril.default(x, diagonal)",),
+    ),
+    op(
+        "triu(x: tensor, diagonal: size = 0)",
+        "index",
+        "x on and above the diagonal, 0 below",
+        definition="where(unsqueeze(arange(size(x, -2)), 1) + diagonal <= arange(size(x, -1)), x, 0)",
+        shape="same",
+        torch="torch.triu(x, diagonal)",
+        aten=("aten.triu.default(x, diagonal)",),
+    ),
+)
+
+
+SOURCES: tuple[OpSpec, ...] = (
+    op(
+        "arange(stop: size, start: size = 0, step: size = 1, dtype: dtype = None)",
+        "source",
+        "start, start + step, … below stop",
+        shape="arange",
+        torch="torch.arange(start, stop, step, dtype=dtype)",
+        aten=(
+            "aten.arange.default(stop, dtype=dtype, device=_, pin_memory=_)",
+            "aten.arange.start(start, stop, dtype=dtype, device=_, pin_memory=_)",
+            "aten.arange.start_step(start, stop, step, dtype=dtype, device=_, pin_memory=_)",
+        ),
+    ),
+    op(
+        "full(sizes: sizes, value: number, dtype: dtype = None)",
+        "source",
+        "one value everywhere",
+        shape="full",
+        torch="torch.full(sizes, value, dtype=dtype)",
+        aten=("aten.full.default(sizes, value, dtype=dtype, device=_, layout=_, pin_memory=_)",),
+    ),
+    op(
+        "zeros(sizes: sizes, dtype: dtype = None)",
+        "source",
+        "0 everywhere",
+        definition="full(sizes, 0.0, dtype)",
+        torch="torch.zeros(sizes, dtype=dtype)",
+        aten=("aten.zeros.default(sizes, dtype=dtype, device=_, layout=_, pin_memory=_)",),
+    ),
+    op(
+        "ones(sizes: sizes, dtype: dtype = None)",
+        "source",
+        "1 everywhere",
+        definition="full(sizes, 1.0, dtype)",
+        torch="torch.ones(sizes, dtype=dtype)",
+        aten=("aten.ones.default(sizes, dtype=dtype, device=_, layout=_, pin_memory=_)",),
+    ),
+    op(
+        "full_like(x: tensor, value: number)",
+        "source",
+        "one value in the shape and format of x",
+        shape="same",
+        torch="torch.full_like(x, value)",
+        aten=("aten.full_like.default(x, value, device=_, layout=_, pin_memory=_, memory_format=_)",),
+    ),
+    op(
+        "zeros_like(x: tensor)",
+        "source",
+        "0 in the shape and format of x",
+        definition="full_like(x, 0)",
+        torch="torch.zeros_like(x)",
+        aten=("aten.zeros_like.default(x, device=_, layout=_, pin_memory=_, memory_format=_)",),
+    ),
+    op(
+        "ones_like(x: tensor)",
+        "source",
+        "1 in the shape and format of x",
+        definition="full_like(x, 1)",
+        torch="torch.ones_like(x)",
+        aten=("aten.ones_like.default(x, device=_, layout=_, pin_memory=_, memory_format=_)",),
+    ),
+    op(
+        "eye(n: size, dtype: dtype = None)",
+        "source",
+        "the identity matrix",
+        definition="to(unsqueeze(arange(n), 1) == arange(n), float32 if dtype == None else dtype)",
+        torch="torch.eye(n, dtype=dtype)",
+        aten=("aten.eye.default(n, dtype=dtype, device=_, layout=_, pin_memory=_)",),
+    ),
+    op(
+        "permutation_matrix(order: sizes, dtype: dtype = None)",
+        "source",
+        "P with (x @ P)[j] = x[order[j]]",
+        definition="n = length(order); to(unsqueeze(arange(n), 1) == tensor(order), float32 if dtype == None else dtype)",
+    ),
+    op(
+        "tensor(values: sizes, dtype: dtype = None)",
+        "source",
+        "the listed numbers as a vector",
+        shape="tensor",
+        torch="torch.tensor(values, dtype=dtype)",
+    ),
+)
+
+INDEX_OPS = (*INDEX, *SOURCES)
