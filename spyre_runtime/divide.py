@@ -17,14 +17,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import sympy
+from sympy import Symbol
 
-from .coordinates import Coordinate, device_coordinates
+from .coordinates import raw_device_coordinates
 from .ir import Access, LoweredGraph, Op, OpKind
 from .matmul_split import MatmulSize, best_split
 from .profile import Profile
 from .refusal import refuse
+from .terms import Coordinate, coordinates_of
 
-Symbol = sympy.Symbol
 Splits = Mapping[Symbol, int]
 SINGLE_CORE = frozenset({"topkvalue", "topkindex"})
 
@@ -269,7 +270,7 @@ def _operand(graph: LoweredGraph, access: Access) -> Operand:
     layout = graph.layout(access.buffer)
     return Operand(
         access.buffer,
-        device_coordinates(layout, access),
+        coordinates_of(raw_device_coordinates(layout, access)),
         layout.device_size,
         graph.storage(access.buffer).dtype.itemsize,
         layout.stick,
