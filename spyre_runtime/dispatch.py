@@ -76,6 +76,7 @@ VALUE_PRESERVING: frozenset[str] = frozenset(
 _CPU_INDEX_OPS: frozenset[str] = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
 
 Key = tuple[Any, ...]
+Owner = tuple[torch.Tensor, torch.Tensor]  # carrier, and the device tensor that it belongs to
 _views: dict[Any, bool] = {}
 _logical: dict[Key, tuple[torch.dtype | None, ...]] = {}
 
@@ -93,7 +94,7 @@ def dispatch(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     special = _SPECIAL.get(op)
     if special is not None:
         return special(*args, **kwargs)
-    owners: list[SpyreTensor] = []
+    owners: list[Owner] = []
     key: list[Any] = [op]
     raw_args = [_unwrap(a, owners, key, op) for a in args]
     raw_kwargs = {name: _unwrap(value, owners, key, op) for name, value in kwargs.items()}
@@ -103,20 +104,18 @@ def dispatch(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         dtypes = _logical_dtypes(tuple(key), args, kwargs) if half else (None,)
         return _adopt(op, out, dtypes[0], owners)
     if isinstance(out, (list, tuple)):
-        dtypes = _logical_dtypes(tuple(key), args, kwargs) if half else (None,) * len(out)
+        dtypes = _logical_dtypes(tuple(key), args, kwargs) if half else (None,)
+        if len(dtypes) != len(out):  # a list, as of split: its length depends on sizes, its members share a dtype
+            dtypes = dtypes[:1] * len(out)
         return type(out)(_adopt(op, o, d, owners) if isinstance(o, torch.Tensor) else o for o, d in zip(out, dtypes, strict=True))
     return out
 
 
-def _unwrap(value: Any, owners: list[SpyreTensor], key: list[Any], op: Any) -> Any:
+def _unwrap(value: Any, owners: list[Owner], key: list[Any], op: Any) -> Any:
     # The key holds all that can decide an output's dtype: dtypes, which tensors are scalars, and the Python scalars' types.
     kind = type(value)
     if kind is SpyreTensor:
-        owners.append(value)
-        key.append(value.dtype)
-        if not value.raw.dim():
-            key.append(0)
-        return value.raw
+        return _carrier(value, value.raw, owners, key)
     if kind is int or kind is float or kind is bool:
         key.append(kind)
         return value
@@ -130,12 +129,24 @@ def _unwrap(value: Any, owners: list[SpyreTensor], key: list[Any], op: Any) -> A
     if kind is torch.device:
         return _CPU if value.type == DEVICE_TYPE else value
     if isinstance(value, torch.Tensor):
+        if value.device.type == DEVICE_TYPE:
+            # While Dynamo traces, factories give fake tensors on the device itself: stand in a fake carrier.
+            carrier = torch.empty_strided(value.shape, value.stride(), dtype=carrier_dtype(value.dtype), device="cpu")
+            return _carrier(value, carrier, owners, key)
         key.append((value.dtype, value.dim() == 0))
         if value.dim() and value.device.type == "cpu" and op._schema.name not in _CPU_INDEX_OPS:
             raise RuntimeError(
                 f"{op}: expected all tensors on one device, found {DEVICE_TYPE}:0 and cpu; move the {tuple(value.shape)} tensor with .to('{DEVICE_TYPE}')"
             )
     return value
+
+
+def _carrier(value: torch.Tensor, raw: torch.Tensor, owners: list[Owner], key: list[Any]) -> torch.Tensor:
+    owners.append((raw, value))
+    key.append(value.dtype)
+    if not raw.dim():
+        key.append(0)
+    return raw
 
 
 def _logical_dtypes(key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.dtype | None, ...]:
@@ -163,9 +174,9 @@ def _infer_dtypes(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     return tuple(o.dtype if isinstance(o, torch.Tensor) else None for o in outs)
 
 
-def _adopt(op: Any, raw: torch.Tensor, dtype: torch.dtype | None, owners: list[SpyreTensor]) -> SpyreTensor:
-    for owner in owners:
-        if owner.raw is raw:  # written in place, or returned as it is
+def _adopt(op: Any, raw: torch.Tensor, dtype: torch.dtype | None, owners: list[Owner]) -> torch.Tensor:
+    for carrier, owner in owners:
+        if carrier is raw:  # written in place, or returned as it is
             if owner.dtype in HALF_DTYPES:
                 round_output_(op, raw)
             return owner
