@@ -224,7 +224,7 @@ def _power(values: Listing[Value], call: Call) -> Number:
     if base == 0 and exponent < 0:
         raise SpecError(Diagnostic("ADC240", f"`{to_text(call)}` divides by zero.", call.span, "Guard it with `when:`."))
     bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-    if bits > 1 and bits * abs(exponent) > 2 * _MAX_BITS:
+    if bits > 1 and bits * abs(int(exponent)) > 2 * _MAX_BITS:
         raise SpecError(Diagnostic("ADC241", f"`{to_text(call)}` grows beyond {_MAX_BITS} bits.", call.span, "Check its exponent."))
     # The base is -1, 0 or 1 where the exponent may still be large.
     power = int(exponent) if bits > 1 else exponent.numerator % 2 or (2 if exponent else 0)
