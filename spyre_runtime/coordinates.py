@@ -1,181 +1,205 @@
-"""Where a loop nest touches device memory: one coordinate per device dimension, as sums of simple terms over loop symbols.
+"""From flat indices to coordinates: which position along each dimension of a tensor a loop nest touches.
 
-The flat host index of an access is a mixed-radix number whose digits are the device dimensions: a dimension with host stride `s`, below the next
-larger stride `n`, holds the digit `index mod n // s`. Splitting every term of the index that way gives the coordinates
-(public description: torch-spyre docs, tensors_and_layouts.md, stride_map).
+`coordinates` inverts an index expression against sizes and strides: for each loop symbol it finds the dimensions that the symbol's
+steps walk, host dimensions (size, stride) and device dimensions (device_size, stride_map) alike. The last device coordinate is
+the *stick expression*: where inside a stick the loop works. The device reads sticks whole, so that only few forms of it exist.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import sympy
+from torch._inductor.sizevars import SizeVarAllocator
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
-from .ir import Access, DeviceLayout
+from .ir import Access, Buffer, DeviceLayout, Ranges
+from .refusal import refuse
 
-Symbol = sympy.Symbol
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """`floor(scale · ((factor · (symbol // divisor)) mod modulus))`; without a modulus, `factor` and `divisor` are 1."""
-
-    symbol: Symbol
-    scale: Fraction
-    modulus: int | None = None
-    factor: int = 1
-    divisor: int = 1
-
-    def at(self, value: int) -> int:
-        inner = self.factor * (value // self.divisor)
-        return math.floor(self.scale * (inner if self.modulus is None else inner % self.modulus))
-
-    @property
-    def expr(self) -> sympy.Expr:
-        inner = self.symbol if self.divisor == 1 else FloorDiv(self.symbol, self.divisor)
-        if self.modulus is not None:
-            inner = sympy.Mod(self.factor * inner, self.modulus)
-        if self.scale.denominator == 1:
-            return self.scale.numerator * inner
-        return sympy.floor(sympy.Rational(self.scale.numerator, self.scale.denominator) * inner)
+Coordinates = tuple[sympy.Expr, ...]
+ZERO = sympy.S.Zero
+_STAGE = "propagate"
 
 
-@dataclass(frozen=True, slots=True)
-class Coordinate:
-    """Sum of terms plus `offset`. `indirect` names symbols whose value is data (a gathered row)."""
-
-    terms: tuple[Term, ...] = ()
-    offset: int = 0
-    indirect: frozenset[Symbol] = frozenset()
-
-    @property
-    def symbols(self) -> tuple[Symbol, ...]:
-        """Each symbol once, data-dependent ones included, in order of appearance."""
-        return tuple(dict.fromkeys(t.symbol for t in self.terms))
-
-    @property
-    def expr(self) -> sympy.Expr:
-        return sympy.Add(*(t.expr for t in self.terms), sympy.Integer(self.offset))
-
-    def __str__(self) -> str:
-        return str(self.expr)
+def as_mod(index: sympy.Expr) -> sympy.Expr:
+    """(a // b) % c in sympy's own terms."""
+    if isinstance(index, ModularIndexing):
+        base, divisor, modulus = index.args
+        return sympy.Mod(base if divisor == 1 else FloorDiv(base, divisor), modulus)
+    if isinstance(index, sympy.Add | sympy.Mul):
+        return index.func(*(as_mod(arg) for arg in index.args))
+    return index
 
 
-@dataclass(frozen=True, slots=True)
-class _Digit:
-    """One device dimension that a host stride walks, and the next larger stride of the layout (None: there is none)."""
-
-    dimension: int
-    stride: int
-    above: int | None
+def _alone(index: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr:
+    """The part of an index that one symbol moves."""
+    return index.xreplace(dict.fromkeys(index.free_symbols - {symbol}, ZERO))
 
 
-def _digits(size: Sequence[int], stride: Sequence[int]) -> list[_Digit]:
-    walked = sorted({s for s, n in zip(stride, size, strict=True) if n > 1 and s > 0})
-    return [
-        _Digit(dim, s, next((w for w in walked if w > s), None))
-        for dim, (s, n) in enumerate(zip(stride, size, strict=True))
-        if n > 1 and s > 0
-    ]
-
-
-def _touched(digits: Sequence[_Digit], step: int, limit: float) -> list[_Digit]:
-    """The digits that a value moves when it goes up to `limit` in steps of `step`: those in between, and the one that the step lands in."""
-    between = [d for d in digits if step < d.stride < limit]
-    below = [d for d in digits if d.stride <= step]
-    return between + ([max(below, key=lambda d: (d.stride, -d.dimension))] if below else [])
-
-
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    """`step · ((symbol // divisor) mod wrap)` in a flat index; `limit` is one past what it can reach."""
-
-    symbol: Symbol
-    step: int
-    limit: int
-    wrap: int | None = None
-    divisor: int = 1
-
-
-def _walks(access: Access, layout_size: Sequence[int], layout_stride: Sequence[int]) -> tuple[list[_Walk], int, frozenset[Symbol]]:
-    """The terms of an index, its constant, and the symbols in it that are data. Symbols of extent 1 or less drop out."""
-    extents = access.extents
-    walks: list[_Walk] = []
-    offset = 0
-    data: set[Symbol] = set()
-    for term, coefficient in sympy.expand(access.index).as_coefficients_dict().items():
-        if term == 1:
-            offset = int(coefficient)
+def wrapping(index: sympy.Expr, extents: Mapping[sympy.Symbol, int]) -> dict[sympy.Symbol, tuple[sympy.Expr, sympy.Expr]]:
+    """Symbols that run round a smaller range (repeat): symbol → (the Mod term, its factor). `index` has no ModularIndexing left."""
+    found = {}
+    for symbol, extent in extents.items():
+        terms = [term for term in index.find(sympy.Mod) if term.has(symbol)]
+        if len(terms) != 1 or not sympy.simplify(terms[0].args[1] < extent):
             continue
-        symbol, divisor, wrap = _atom(term)
-        step = int(coefficient)
-        extent = extents.get(symbol)
-        if extent is None:
-            data.add(symbol)
-            extent = next((n for n, s in zip(layout_size, layout_stride, strict=True) if s == step and n > 1), 1)
-        if extent <= 1:
-            continue
-        if wrap is not None and wrap < extent:
-            walks.append(_Walk(symbol, step, step * wrap, wrap, divisor))
-        elif divisor == 1:
-            walks.append(_Walk(symbol, step, step * extent))
-        # A bare quotient moves nothing in its first step, so the public compiler gives it no coordinate.
-    return walks, offset, frozenset(data)
+        part = _alone(index, symbol)
+        factors = list(part.args) if isinstance(part, sympy.Mul) else [part]
+        if part == terms[0]:
+            found[symbol] = (terms[0], sympy.S.One)
+        elif isinstance(part, sympy.Mul) and terms[0] in factors:
+            factors.remove(terms[0])
+            found[symbol] = (terms[0], sympy.Mul(*factors))
+    return found
 
 
-def _atom(term: sympy.Expr) -> tuple[Symbol, int, int | None]:
-    """(symbol, divisor, modulus) of `(symbol // divisor) mod modulus`. Raises TypeError for anything else."""
-    if isinstance(term, sympy.Symbol):
-        return term, 1, None
-    if isinstance(term, ModularIndexing):
-        base, divisor, modulus = term.args
-        return base, int(divisor), int(modulus)
-    if isinstance(term, sympy.Mod):
-        base, modulus = term.args
-        inner, divisor, _ = _atom(base)
-        return inner, divisor, int(modulus)
-    if isinstance(term, FloorDiv):
-        base, divisor = term.args
-        inner, _, modulus = _atom(base)
-        return inner, int(divisor), modulus
-    raise TypeError(f"an index holds {term}")
+def _number(expr: sympy.Expr) -> float:
+    return math.inf if expr == sympy.oo else int(expr)
 
 
-def _digit_of(walk: _Walk, digit: _Digit) -> Term:
-    if digit.above is None or digit.above >= walk.limit:
-        return Term(walk.symbol, Fraction(walk.step, digit.stride), walk.wrap, 1, walk.divisor)
-    common = math.gcd(walk.step, digit.above)
-    factor, modulus = walk.step // common, digit.above // common
-    if walk.wrap is not None:
-        modulus = math.gcd(modulus, walk.wrap)
-    return Term(walk.symbol, Fraction(common, digit.stride), modulus, factor, walk.divisor)
+class _Dimensions:
+    """Sizes and strides of a tensor, and the coordinates collected so far."""
+
+    def __init__(self, size: Sequence[int], stride: Sequence[int]) -> None:
+        self.size, self.stride = size, stride
+        self.found: list[sympy.Expr] = [ZERO] * len(size)
+        self.next = [
+            min((other for other, n in zip(stride, size, strict=True) if n > 1 and other > own), default=math.inf) for own in stride
+        ]
+
+    def add(self, moving: sympy.Expr, step: sympy.Expr, limit: sympy.Expr) -> None:
+        """`moving` (a symbol, or a constant) advances the flat index by `step` and stays below `limit`."""
+        first, last = _number(step), _number(limit)
+        home, home_stride = -1, 0
+        for dim, (size, stride) in enumerate(zip(self.size, self.stride, strict=True)):
+            if size == 1:
+                continue
+            if home_stride < stride <= first:
+                home, home_stride = dim, stride
+            elif first < stride < last:
+                self._walk(dim, moving * step, stride, last)
+        if home >= 0:
+            self._walk(home, moving * step, home_stride, last)
+
+    def _walk(self, dim: int, moved: sympy.Expr, stride: int, last: float) -> None:
+        overflows = self.next[dim] < last
+        self.found[dim] += (moved % self.next[dim] if overflows else moved) // stride
 
 
-def coordinates(size: Sequence[int], stride: Sequence[int], access: Access) -> tuple[Coordinate, ...]:
-    """Coordinates of `access` along dimensions of the given sizes and host strides; strides of -1 are walked by nothing.
-
-    Raises TypeError for an index that is not a sum of multiples of symbols, quotients and remainders.
-    """
-    digits = _digits(size, stride)
-    walks, offset, data = _walks(access, size, stride)
-    terms: dict[int, list[Term]] = {}
-    for walk in walks:
-        for digit in _touched(digits, walk.step, walk.limit):
-            terms.setdefault(digit.dimension, []).append(_digit_of(walk, digit))
-    offsets: dict[int, int] = {}
-    if offset > 0:
-        for digit in _touched(digits, 1, math.inf):
-            offsets[digit.dimension] = (offset if digit.above is None else offset % digit.above) // digit.stride
-    return tuple(
-        Coordinate(own := tuple(terms.get(dim, ())), offsets.get(dim, 0), frozenset(t.symbol for t in own) & data)
-        for dim in range(len(size))
+def _extent_of_data(symbol: sympy.Symbol, index: sympy.Expr, size: Sequence[int], stride: Sequence[int]) -> int | None:
+    """Extent of a data-dependent symbol: the dimension whose stride is the symbol's factor; None when it has no plain factor."""
+    part = _alone(index, symbol).xreplace({symbol: sympy.S.One})
+    if not part.is_Integer:
+        return None
+    for own, n in zip(stride, size, strict=True):
+        if own == int(part) and n > 1:
+            return n
+    raise refuse(
+        "Unsupported@_inductor/views.py:compute_coordinates",
+        f"index data that steps by {part} fits no dimension of sizes {list(size)} and strides {list(stride)}",
+        stage=_STAGE,
+        sizes=tuple(size),
     )
 
 
-def device_coordinates(layout: DeviceLayout, access: Access) -> tuple[Coordinate, ...]:
-    """Coordinates of `access` in device memory laid out as `layout`; the last one is the place within the stick."""
-    return coordinates(layout.device_size, layout.stride_map, access)
+@lru_cache(maxsize=65536)
+def coordinates(size: tuple[int, ...], stride: tuple[int, ...], index: sympy.Expr, ranges: Ranges) -> Coordinates:
+    """Position along each dimension as an expression of the loop symbols. Strides below 1 and dimensions of size 1 stay at 0.
+
+    Raises Refusal for index data that no dimension can hold.
+    """
+    extents = dict(ranges)
+    index = as_mod(sympy.sympify(index))
+    wrapped = wrapping(index, extents)
+    dims = _Dimensions(size, stride)
+    symbols = index.free_symbols
+    offset = index.xreplace(dict.fromkeys(symbols, ZERO))
+    if offset > 0:
+        index = index - offset
+        dims.add(offset, sympy.S.One, sympy.oo)
+    for symbol in sorted(symbols, key=str):
+        extent = extents[symbol] if symbol in extents else _extent_of_data(symbol, index, size, stride)
+        if extent is None or extent <= 1:
+            continue
+        if symbol in wrapped:
+            term, factor = wrapped[symbol]
+            dims.add(term, factor, factor * term.args[1])
+            continue
+        part = _alone(index, symbol)
+        dims.add(symbol, part.xreplace({symbol: sympy.S.One}), part.xreplace({symbol: sympy.Integer(extent)}))
+    return tuple(dims.found)
+
+
+def host_coordinates(buffer: Buffer, access: Access) -> Coordinates:
+    return coordinates(buffer.size, buffer.stride, access.index, access.ranges)
+
+
+def raw_device_coordinates(layout: DeviceLayout, access: Access) -> Coordinates:
+    """Device coordinates without the check of the stick expression."""
+    return coordinates(layout.device_size, layout.stride_map, access.index, access.ranges)
+
+
+def device_coordinates(layout: DeviceLayout, access: Access) -> Coordinates:
+    """Device coordinates. Raises Refusal ("stick_expr_unsupported") for a stick expression that the device has no form for."""
+    found = raw_device_coordinates(layout, access)
+    stick = found[-1]
+    if not (is_whole_stick(stick, layout.stick) or _is_shifted_stick(stick, layout.stick)):
+        raise refuse(
+            "stick_expr_unsupported",
+            f"the elements along a stick of {access.buffer} (device size {list(layout.device_size)}) are walked as {stick}; "
+            f"only whole runs of {layout.stick}, a single lane or a constant shift of those can be read",
+            stage=_STAGE,
+            sizes=layout.device_size,
+        )
+    return found
+
+
+def is_whole_stick(stick: sympy.Expr, elements: int) -> bool:
+    """Mod(symbol, elements), a bare symbol, or 0: the forms without an offset."""
+    if isinstance(stick, sympy.Mod):
+        return len(stick.args[0].free_symbols) == 1 and stick.args[1] == elements
+    return bool(stick.is_symbol) or stick == 0
+
+
+def _is_shifted_stick(stick: sympy.Expr, elements: int) -> bool:
+    moving = [arg for arg in stick.args if arg.free_symbols] if isinstance(stick, sympy.Add) else []
+    return len(moving) == 1 and is_whole_stick(moving[0], elements)
+
+
+def _covers(whole: sympy.Expr, part: sympy.Expr, symbol: sympy.Symbol) -> bool:
+    """Whether `whole` takes every value that `part` takes while `symbol` runs (both over `symbol` alone)."""
+    if part.free_symbols == {symbol} and whole.free_symbols == {symbol}:
+        start = part.subs(symbol, 0)
+        if start != whole.subs(symbol, 0):
+            return False
+        part, whole = part - start, whole - start
+    if whole == symbol:
+        return True
+    both = isinstance(whole, sympy.Mod) and isinstance(part, sympy.Mod)
+    return both and whole.args[0] == symbol == part.args[0] and bool(sympy.Le(part.args[1], whole.args[1]))
+
+
+@lru_cache(maxsize=65536)
+def matching_dim(coords: Coordinates, expr: sympy.Expr) -> int | None:
+    """The one dimension whose coordinate covers `expr`; None when there is none, several, or `expr` has not exactly one symbol."""
+    if len(expr.free_symbols) != 1:
+        return None
+    symbol = next(iter(expr.free_symbols))
+    dims = [dim for dim, coord in enumerate(coords) if _covers(coord, expr, symbol)]
+    return dims[0] if len(dims) == 1 else None
+
+
+@lru_cache(maxsize=1)
+def _sizes() -> SizeVarAllocator:
+    return SizeVarAllocator(ShapeEnv())
+
+
+@lru_cache(maxsize=16384)
+def simplified(index: sympy.Expr, ranges: Ranges) -> sympy.Expr:
+    """The index as generated kernels have it: divisions and remainders that the loop extents make trivial are gone."""
+    if not index.has(FloorDiv, ModularIndexing, sympy.Mod):
+        return index
+    return _sizes().simplify_with_ranges(index, dict(ranges))

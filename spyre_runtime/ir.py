@@ -188,6 +188,7 @@ class OpKind(StrEnum):
     CONSTANT = "constant"  # uploads a literal
     EMPTY = "empty"  # allocates without writing
     FALLBACK = "fallback"  # runs on the host
+    OUTPUT = "output"  # one result of a fallback, placed on the device
     RESTICKIFY = "restickify"
 
 
@@ -273,6 +274,16 @@ class Op:
         return f"{self.name}: {self.write} = {self.kind} {self.function}({reads}) over ({loops}){source}"
 
 
+@dataclass(frozen=True, slots=True)
+class GraphName:
+    """The graph node that a buffer is known by, with that node's size and stride when it is a tensor of known shape."""
+
+    buffer: str
+    node: str
+    size: tuple[int, ...] | None = None
+    stride: tuple[int, ...] | None = None
+
+
 @dataclass(frozen=True)
 class LoweredGraph:
     """A whole compile unit: buffers by name and ops in execution order."""
@@ -281,6 +292,7 @@ class LoweredGraph:
     outputs: tuple[str, ...]
     buffers: tuple[Buffer, ...]
     ops: tuple[Op, ...]
+    names: tuple[GraphName, ...] = ()
 
     @cached_property
     def by_name(self) -> Mapping[str, Buffer]:

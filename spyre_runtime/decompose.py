@@ -1,0 +1,160 @@
+"""From a captured ATen graph to the graph that is lowered: functional, composites spelt out, one node for each rounding point.
+
+Functionalisation, ATen's own decompositions and the generic clean-ups are torch's (AOTAutograd and Inductor, which the real compiler
+uses as well); what is the device's own is in `decompositions.py` and `fx_rewrites.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+import torch.utils._pytree as pytree
+from torch._functorch.aot_autograd import aot_module_simplified
+from torch._guards import TracingContext, tracing
+from torch._inductor import config as inductor_config
+from torch._inductor import decomposition as inductor_decomposition
+from torch._inductor.compile_fx import record_original_output_strides
+from torch._inductor.fx_passes import joint_graph
+from torch._inductor.fx_passes.post_grad import post_grad_passes, view_to_reshape
+from torch._inductor.virtualized import V
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from .decompositions import COMPOSITES, PRIMITIVES, Decomposition, named
+from .fx_rewrites import batch_matmuls
+from .profile import Profile
+from .refusal import Refusal
+
+_HALF_AS_IS = {torch.bfloat16: torch.bfloat16, torch.float16: torch.float16, torch.complex32: torch.complex32}
+
+
+class _SpelledOut(torch.fx.Interpreter):
+    """Runs a graph with the composites of `table` replaced; a refusal raised inside gets the node and the user's line."""
+
+    def __init__(self, module: torch.fx.GraphModule, table: dict[Any, Decomposition]) -> None:
+        super().__init__(module)
+        self.table = table
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        try:
+            return super().run_node(n)
+        except Refusal as refusal:
+            raise Refusal(refusal.obstacle.at(node=n.name, source=source_line(n))) from None
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target in self.table:
+            replaced = self.table[target](*args, **kwargs)
+            if replaced is not NotImplemented:
+                return replaced
+        return super().call_function(target, args, kwargs)
+
+
+def source_line(node: torch.fx.Node) -> str:
+    """The innermost line of user code that made `node`, as "file:line", or "" when the trace is not recorded."""
+    trace = node.meta.get("stack_trace") or ""
+    lines = [line.strip() for line in trace.splitlines() if line.strip().startswith('File "')]
+    if not lines:
+        return ""
+    file, _, rest = lines[-1].removeprefix('File "').partition('", line ')
+    return f"{file}:{rest.split(',')[0]}"
+
+
+def decomposition_table(profile: Profile) -> dict[Any, Decomposition]:
+    """ATen's and Inductor's decompositions, without those that the device replaces or runs on the host."""
+    table = dict(inductor_decomposition.decompositions)
+    for op in [op for op in table if str(op) in profile.fallbacks or str(op).rsplit(".", 1)[0] in profile.fallbacks]:
+        del table[op]
+    active = profile.decompositions
+    return {**table, **named(COMPOSITES, active), **named(PRIMITIVES, active)}
+
+
+@contextlib.contextmanager
+def half_stays_half() -> Iterator[None]:
+    """ATen's decompositions otherwise compute float16 in float32."""
+    from torch import _prims_common
+
+    saved = _prims_common._computation_dtype_map
+    _prims_common._computation_dtype_map = _HALF_AS_IS
+    try:
+        yield
+    finally:
+        _prims_common._computation_dtype_map = saved
+
+
+@contextlib.contextmanager
+def _joint_patterns() -> Iterator[None]:
+    """The device compiler keeps the scale outside of softmax, so the last group of joint patterns is off."""
+    saved = list(joint_graph.pass_patterns)
+    joint_graph.pass_patterns.pop()
+    try:
+        yield
+    finally:
+        joint_graph.pass_patterns[:] = saved
+
+
+def fake_inputs(graph: torch.fx.GraphModule) -> list[Any]:
+    return [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
+
+
+def _mode_of(values: Sequence[Any]) -> FakeTensorMode:
+    for value in values:
+        if isinstance(value, FakeTensor):
+            return value.fake_mode
+    return FakeTensorMode()
+
+
+def _functional(graph: torch.fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, profile: Profile) -> torch.fx.GraphModule:
+    caught: list[torch.fx.GraphModule] = []
+
+    def keep(module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        caught.append(module)
+
+        def never_run(*_: Any) -> Any:
+            raise RuntimeError("this graph was only captured")
+
+        never_run._boxed_call = True  # type: ignore[attr-defined]
+        return never_run
+
+    class Program(torch.nn.Module):
+        def forward(self, *args: Any) -> Any:
+            return tuple(pytree.tree_leaves(_SpelledOut(graph, named(COMPOSITES, profile.decompositions)).run(*args)))
+
+    table = decomposition_table(profile)
+    with torch.no_grad(), tracing(TracingContext(mode)), V.set_fake_mode(mode):
+        aot_module_simplified(
+            Program(),  # type: ignore[arg-type]
+            inputs,
+            fw_compiler=keep,
+            inference_compiler=keep,
+            decompositions=table,
+            keep_inference_input_mutations=True,
+        )
+    return caught[0]
+
+
+def _output(graph: torch.fx.GraphModule) -> torch.fx.Node:
+    return next(n for n in reversed(graph.graph.nodes) if n.op == "output")
+
+
+def decompose(graph: torch.fx.GraphModule, profile: Profile) -> torch.fx.GraphModule:
+    """A new functional graph over the same placeholders; inputs that are mutated get a copy_ at the end.
+
+    graph: ATen ops, every placeholder with a fake tensor in meta["val"]. Raises Refusal where a decomposition cannot take the sizes.
+    """
+    inputs = fake_inputs(graph)
+    mode = _mode_of(inputs)
+    with half_stays_half():
+        functional = _functional(graph, inputs, mode, profile)
+        with torch.no_grad(), V.set_fake_mode(mode), _joint_patterns(), inductor_config.patch({"permute_fusion": False}):
+            functional = joint_graph.joint_graph_passes(functional)
+            output = _output(functional)
+            output.meta["user_visible_output_idxs"] = [i for i, n in enumerate(output.args[0]) if isinstance(n, torch.fx.Node)]  # type: ignore[arg-type]
+            view_to_reshape(functional)
+            record_original_output_strides(functional)
+            with inductor_config.patch({"post_grad_custom_post_pass": batch_matmuls}):
+                post_grad_passes(functional, is_inference=True)
+        functional.recompile()
+    return functional

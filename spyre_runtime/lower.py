@@ -1,0 +1,199 @@
+"""From the functional graph to our IR: Inductor makes the loop nests, we read them and keep nothing of Inductor's."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch._inductor import ir as inductor_ir
+from torch._inductor.graph import GraphLowering
+from torch._inductor.virtualized import V
+from torch._subclasses.fake_tensor import FakeTensor
+
+from .custom_ops import public_name
+from .decompose import decomposition_table, fake_inputs, source_line
+from .ir import Buffer, BufferRole, GraphName, LoweredGraph, Op, OpKind, Origin, data_format
+from .lowerings import COPY_BACK, MATMUL, ConstantUpload, DeviceReduction, device_lowerings
+from .profile import Profile
+from .refusal import Refusal, refuse
+from .session import lowering_session
+from .split import known_names, split_bodies
+from .tracing import Body, record
+
+_STAGE = "lower"
+
+
+def _ints(values: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(int(v) for v in values)
+
+
+def _writes_in_place(op: Any) -> bool:
+    return isinstance(op, inductor_ir.ComputedBuffer) and isinstance(op.layout, inductor_ir.MutationLayoutSHOULDREMOVE)
+
+
+def _drop_dead(session: GraphLowering) -> None:
+    """Keep what reaches an output or has a side effect."""
+    live = set(session.get_output_names())
+    kept = []
+    for op in reversed(session.operations):
+        effect = _writes_in_place(op) or (isinstance(op, inductor_ir.FallbackKernel) and op.has_side_effects())
+        reads_writes = op.get_read_writes()
+        if effect or live & {w.name for w in reads_writes.writes}:
+            live |= {r.name for r in reads_writes.reads}
+            kept.append(op)
+    session.operations[:] = kept[::-1]
+
+
+def _origin(op: Any) -> Origin:
+    found = getattr(getattr(op, "data", None), "origins", None) or getattr(op, "origins", None) or ()
+    node = next((n for n in found if isinstance(n, torch.fx.Node)), None)
+    if node is None:
+        return Origin()
+    source = next((line for n in found if isinstance(n, torch.fx.Node) and (line := source_line(n))), "")
+    return Origin(node.name, public_name(node.target), source)
+
+
+def _buffer(name: str, role: BufferRole, layout: Any, alias: str | None = None) -> Buffer:
+    dtype = layout.dtype
+    if data_format(dtype) is None:
+        raise refuse(
+            "unsupported_dtype",
+            f"{name} of shape {list(layout.size)} is {dtype}, which the device has no format for",
+            stage=_STAGE,
+            sizes=_ints(layout.size),
+        )
+    offset = getattr(layout, "offset", 0)
+    return Buffer(name, role, dtype, _ints(layout.size), _ints(layout.stride), int(offset), alias=alias)
+
+
+def _inputs(session: GraphLowering) -> list[Buffer]:
+    boxes = [session.graph_inputs_original[name] for name in session.graph_input_names if name in session.graph_inputs_original]
+    return [_buffer(box.get_name(), BufferRole.INPUT, box.layout) for box in boxes]
+
+
+def _function(body: Body, data: Any) -> str:
+    if isinstance(data, inductor_ir.Reduction):
+        return str(data.reduction_type)
+    last = body.steps[-1]
+    return "identity" if last.function == "load" else last.function
+
+
+def _constants(data: Any, body: Body) -> tuple[tuple[str, Any], ...]:
+    info = data.info if isinstance(data, DeviceReduction) else {}
+    return tuple((key, value if isinstance(value, dict | bool) else float(value)) for key, value in info.items())
+
+
+def _device_op(op: inductor_ir.ComputedBuffer) -> tuple[Op, Buffer]:
+    name, data = op.get_name(), op.data
+    alias = op.layout.get_buffer().get_name() if _writes_in_place(op) else None
+    layout = op.layout.real_layout() if alias else op.layout
+    if not isinstance(data, inductor_ir.Pointwise | inductor_ir.Reduction):
+        raise refuse(
+            "unhandled_loops", f"{type(data).__name__} over {list(map(int, op.get_size()))} is no loop nest of the device", stage=_STAGE
+        )
+    origin = _origin(op)
+    if op.is_no_op():
+        return Op(op.get_operation_name(), OpKind.EMPTY, "empty", name, origin=origin), _buffer(name, BufferRole.EMPTY, layout)
+    body = record(op)
+    is_reduction = isinstance(data, inductor_ir.Reduction)
+    function = _function(body, data)
+    kind = OpKind.MATMUL if function == MATMUL else OpKind.REDUCTION if is_reduction else OpKind.POINTWISE
+    attributes = _constants(data, body)
+    if getattr(op, COPY_BACK, False):
+        attributes = (*attributes, ("copies_back", True))
+    if isinstance(data, inductor_ir.Scatter):
+        attributes = (*attributes, ("scatter", True))
+    return Op(
+        name=op.get_operation_name(),
+        kind=kind,
+        function=function,
+        output=name,
+        write=body.write,
+        reads=tuple(body.reads.values()),
+        output_ranges=_ints(data.ranges),
+        reduction_ranges=_ints(data.reduction_ranges) if is_reduction else (),
+        body=tuple(body.steps),
+        origin=origin,
+        attributes=attributes,
+    ), _buffer(name, BufferRole.COMPUTED, layout, alias)
+
+
+def _read_names(op: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(r.name for r in op.get_read_writes().reads))
+
+
+def _fallback_name(op: Any) -> str:
+    return public_name(op.op_overload) if getattr(op, "op_overload", None) is not None else str(op.python_kernel_name)
+
+
+def _convert(session: GraphLowering) -> LoweredGraph:
+    buffers: dict[str, Buffer] = {b.name: b for b in _inputs(session)}
+    ops: list[Op] = []
+    for op in session.operations:
+        name = op.get_name() if hasattr(op, "get_name") else ""
+        if isinstance(op, ConstantUpload):
+            value = op.constant_args[0]
+            ops.append(Op(op.get_operation_name(), OpKind.CONSTANT, "constant", name, attributes=(("value", float(value)),)))
+            buffers[name] = _buffer(name, BufferRole.CONSTANT, op.layout)
+        elif isinstance(op, inductor_ir.ComputedBuffer):
+            converted, buffer = _device_op(op)
+            ops.append(converted)
+            buffers[name] = buffer
+        elif isinstance(op, inductor_ir.MultiOutput):
+            ops.append(Op(op.get_operation_name(), OpKind.OUTPUT, "output", name, origin=_origin(op), host_reads=_read_names(op)))
+            buffers[name] = _buffer(name, BufferRole.FALLBACK, op.layout)
+        else:
+            ops.append(
+                Op(op.get_operation_name(), OpKind.FALLBACK, _fallback_name(op), name, origin=_origin(op), host_reads=_read_names(op))
+            )
+            if isinstance(getattr(op, "layout", None), inductor_ir.Layout) and not isinstance(op.layout, inductor_ir.NoneLayout):
+                buffers[name] = _buffer(name, BufferRole.FALLBACK, op.layout)
+    return LoweredGraph(
+        inputs=tuple(n for n in session.graph_input_names if n in buffers),
+        outputs=tuple(session.get_output_names()),
+        buffers=tuple(buffers.values()),
+        ops=tuple(ops),
+        names=_graph_names(session),
+    )
+
+
+def _graph_names(session: GraphLowering) -> tuple[GraphName, ...]:
+    """Graph nodes by the buffer that they stand for, in look-up order; the first one wins."""
+    names: dict[str, GraphName] = {}
+    for node, value in known_names(session).items():
+        if not isinstance(value, inductor_ir.TensorBox):
+            continue
+        with contextlib.suppress(NotImplementedError):
+            buffer = str(value.get_name())
+            sample = node.meta.get("val")
+            shaped = isinstance(sample, torch.Tensor)
+            names.setdefault(
+                buffer, GraphName(buffer, node.name, _ints(sample.shape) if shaped else None, _ints(sample.stride()) if shaped else None)
+            )
+    return tuple(names.values())
+
+
+@contextlib.contextmanager
+def _located(session: GraphLowering) -> Iterator[None]:
+    try:
+        yield
+    except Refusal as refusal:
+        node = session.current_node
+        raise Refusal(refusal.obstacle.at(node=node.name, source=source_line(node), op=public_name(node.target))) from None
+
+
+def lower(graph: torch.fx.GraphModule, profile: Profile) -> LoweredGraph:
+    """One op a compute step, no layouts yet. Raises Refusal where the device or the release has no lowering."""
+    inputs = fake_inputs(graph)
+    with lowering_session(profile, device_lowerings(profile)):
+        session = GraphLowering(graph, example_inputs=inputs, is_inference=True, get_decomp_fn=lambda: decomposition_table(profile))
+        mode = next(v.fake_mode for v in inputs if isinstance(v, FakeTensor))
+        with V.set_graph_handler(session), V.set_fake_mode(mode), V.set_extern_kernel_nodes([]), torch.no_grad():
+            with _located(session):
+                session.run(*inputs)
+            _drop_dead(session)
+            split_bodies(session)
+            return _convert(session)

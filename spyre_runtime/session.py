@@ -1,0 +1,121 @@
+"""A bounded stretch in which Inductor lowers for this device; on leaving it, Inductor is as it was.
+
+Inductor has no per-device table of lowerings, so the ones of the device are put in place for the time of one lowering, under a lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._inductor import config as inductor_config
+from torch._inductor import ir, lowering
+from torch._inductor.codegen import common as codegen_common
+from torch._inductor.ops_handler import DefaultHandler
+
+from .profile import Profile
+
+DEVICE = "spyre"
+_LOCK = threading.RLock()
+
+# As the public compiler sets them: nothing may be fused, split, reordered or reused behind the layouts' back.
+_CONFIG: dict[str, Any] = {
+    "split_reductions": False,
+    "unroll_reductions_threshold": 1,
+    "permute_fusion": False,
+    "allow_buffer_reuse": False,
+    "implicit_fallbacks": True,
+}
+# Loop-body functions that Inductor does not know by itself.
+_FUNCTIONS = ("exx2", "layernormscale", "layernormnorm", "gelu", "silu", "softplus", "clamp", "qfp8ch")
+
+
+class _Features:
+    """Stands where Inductor asks which code generator a device has; nothing is generated here."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def get_backend_features(self, device: torch.device) -> set[Any]:
+        return set()
+
+
+@contextlib.contextmanager
+def _restored(*tables: Any) -> Iterator[None]:
+    """Dictionaries and sets get back what they held."""
+    saved = [table.copy() for table in tables]
+    try:
+        yield
+    finally:
+        for table, before in zip(tables, saved, strict=True):
+            table.clear()
+            table.update(before)
+
+
+@contextlib.contextmanager
+def _every_loop_realised() -> Iterator[None]:
+    saved = ir.Loops.has_large_inner_fn
+    ir.Loops.has_large_inner_fn = lambda self, threshold=None: True  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        ir.Loops.has_large_inner_fn = saved  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _whole_reductions() -> Iterator[None]:
+    """Asking how to split a reduction needs a GPU's properties; the device never splits one."""
+    saved = ir.Reduction.__dict__["num_splits"]
+    ir.Reduction.num_splits = staticmethod(lambda *_, **__: (ir.ReductionHint.DEFAULT, 1))  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        ir.Reduction.num_splits = saved
+
+
+@contextlib.contextmanager
+def _body_functions() -> Iterator[None]:
+    missing = [name for name in _FUNCTIONS if name not in DefaultHandler.__dict__]
+    for name in missing:
+        setattr(DefaultHandler, name, DefaultHandler._call_default(name))
+    try:
+        yield
+    finally:
+        for name in missing:
+            delattr(DefaultHandler, name)
+
+
+def _on_host(profile: Profile) -> list[Any]:
+    """Ops that have a lowering in Inductor but run on the host here."""
+    names = profile.fallbacks
+    overloads = [op for op in lowering.lowerings if isinstance(op, torch._ops.OpOverload)]
+    return [op for op in overloads if str(op) in names or str(op).rsplit(".", 1)[0] in names]
+
+
+@contextlib.contextmanager
+def lowering_session(profile: Profile, lowerings: dict[Any, Callable[..., Any]]) -> Iterator[None]:
+    """`lowerings` (op overload → function on Inductor values) win over Inductor's own while the session lasts."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_LOCK)
+        codegen_common.init_backend_registration()
+        stack.enter_context(
+            _restored(
+                lowering.lowerings,
+                lowering.fallbacks,
+                lowering.needs_realized_inputs,
+                lowering._maybe_layout_constraints,
+                codegen_common.device_codegens,
+            )
+        )
+        for op in _on_host(profile):
+            del lowering.lowerings[op]
+        lowering.lowerings.update(lowerings)
+        codegen_common.device_codegens[DEVICE] = codegen_common.DeviceCodegen(_Features, _Features)  # type: ignore[arg-type]
+        stack.enter_context(_every_loop_realised())
+        stack.enter_context(_whole_reductions())
+        stack.enter_context(_body_functions())
+        stack.enter_context(inductor_config.patch(_CONFIG))
+        yield
