@@ -1,0 +1,119 @@
+"""The command `adapterc`. Each command parses its options, calls one workflow and prints that workflow's report."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adapterc.console import Report, emit, emit_problems
+from adapterc.problems import EXPECTED, Problem, of_error
+
+# Commands import their workflow when they run: `adapterc explain` must not wait for torch.
+app = typer.Typer(
+    name="adapterc",
+    help="Compile declarative adapters that let stock HuggingFace models run on IBM Spyre, and prove them first.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Specs = Annotated[list[Path] | None, typer.Argument(metavar="[SPEC]…", help="Spec files or folders of them; the shipped adapters if none is named.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A local model folder, or a config: spec such as `config:GPT2LMHeadModel,n_layer=2,seed=0`.")]
+ProfileName = Annotated[str, typer.Option("--profile", help="The backend release, a file of spyre_runtime/profiles.")]
+
+
+def run(command: str, as_json: bool, workflow: Callable[[], Report]) -> None:
+    """Print the workflow's report; exit 1 where it is not well, with the problem in one sentence where it could not run."""
+    try:
+        report = workflow()
+    except EXPECTED as error:
+        emit_problems(command, of_error(error), as_json)
+        raise typer.Exit(1) from None
+    emit(command, report, as_json)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command(
+    epilog="Examples: `adapterc check` · `adapterc check my_adapter.yaml` · `adapterc check adapter_specs --json`",
+)
+def check(specs: Specs = None, as_json: Json = False) -> None:
+    """Give every rule a verdict: schema, grammar, types, shapes, equivalence."""
+    from adapterc.check import check_specs
+    from adapterc.specs import find
+
+    run("check", as_json, lambda: check_specs(find(specs or ())))
+
+
+@app.command(epilog="Examples: `adapterc build -o build/patches` · `adapterc build my_adapter.yaml -o patches`")
+def build(
+    specs: Specs = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the Python package that is written, whole or not at all.")] = Path("build/patches"),
+    as_json: Json = False,
+) -> None:
+    """Write the patches as a readable Python package; refuses what check refuses."""
+    from adapterc.build import build_specs
+    from adapterc.specs import find
+
+    run("build", as_json, lambda: build_specs(find(specs or ()), output))
+
+
+@app.command(name="run", epilog="Examples: `adapterc run ./all-MiniLM-L6-v2 --text 'A sentence.'` · `adapterc run config:qwen3,num_hidden_layers=2 --ids 1,2,3`")
+def run_model(
+    model: Model,
+    text: Annotated[list[str] | None, typer.Option("--text", help="A sentence to run on; may be given several times.")] = None,
+    ids: Annotated[str | None, typer.Option("--ids", help="Token ids: `1,2,3`, or `1,2,3;4,5` for two sequences.")] = None,
+    spec: Annotated[list[Path] | None, typer.Option("--spec", help="Spec files to use instead of the shipped adapters.")] = None,
+    profile: ProfileName = "torch-spyre-2026-06",
+    dtype: Annotated[str, typer.Option("--dtype", help="`device`: the device's number format. `fp32`: unrounded values, every legality rule as it is.")] = "device",
+    tokens: Annotated[int, typer.Option("--tokens", min=0, help="New tokens for a causal LM to generate greedily.")] = 8,
+    as_json: Json = False,
+) -> None:
+    """Run a stock model on the simulator: what it is refused for, which adapters attach, and how near the patched result is."""
+    from adapterc.run import run_source
+    from adapterc.specs import find
+
+    run("run", as_json, lambda: run_source(model, texts=text or (), ids=ids, specs=find(spec or ()), profile=profile, numerics=dtype, new_tokens=tokens))
+
+
+@app.command(epilog="Examples: `adapterc explain ADC301` · `adapterc explain gelu_new.cube` · `adapterc explain 'ceil_to(50257, 16 * stick)'`")
+def explain(
+    what: Annotated[str, typer.Argument(metavar="CODE|RULE|SIZE", help="An error code, a rule (`adapter.rule`) or a size expression.")],
+    settings: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]…", help="Values for the names of a size: `d=32 dtype=float16`.", show_default=False)] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what an error code means, what a rule does and why, or how a size comes about."""
+    from adapterc.explain import explain_what
+
+    run("explain", as_json, lambda: explain_what(what, settings or ()))
+
+
+@app.command(name="list", epilog="Examples: `adapterc list` · `adapterc list --json`")
+def list_adapters(specs: Specs = None, as_json: Json = False) -> None:
+    """Show the adapters: what each is for, how long it stays, which gap it bridges."""
+    from adapterc.listing import list_specs
+    from adapterc.specs import find
+
+    run("list", as_json, lambda: list_specs(find(specs or ())))
+
+
+def main() -> None:
+    """Entry point. A fault of the user's input is one sentence and exit status 1; wrong options are exit status 2."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models come from folders and configs; nothing here may wait for a hub
+    try:
+        app()
+    except KeyboardInterrupt:
+        emit_problems("adapterc", [Problem("ADC902", "interrupted", "run the command again", shown="interrupted")], as_json=False)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Where commands write: tables for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from rich.console import Console
+
+from adapterc.problems import Problem
+
+out = Console(highlight=False, soft_wrap=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class Report(Protocol):
+    """What a workflow returns: it knows whether all is well, its JSON form and how it looks on a terminal."""
+
+    @property
+    def ok(self) -> bool: ...
+    def to_json(self) -> Mapping[str, object]: ...
+    def show(self, console: Console) -> None: ...
+
+
+def emit(command: str, report: Report, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"command": command, "ok": report.ok, **report.to_json()}, indent=2, default=str))
+    else:
+        report.show(out)
+
+
+def emit_problems(command: str, problems: Iterable[Problem], as_json: bool) -> None:
+    listed = list(problems)
+    if as_json:
+        print(json.dumps({"command": command, "ok": False, "errors": [p.to_json() for p in listed]}, indent=2))
+        return
+    for problem in listed:
+        err.print(problem.shown, markup=False)
+    codes = sorted({p.code for p in listed})
+    if codes and sys.stderr.isatty():
+        err.print(f"adapterc explain {codes[0]} says more.", style="dim")
