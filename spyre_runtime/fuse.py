@@ -55,7 +55,7 @@ def _pool_lifetimes(graph: LoweredGraph, placement: Placement) -> dict[str, tupl
     read: set[str] = set()
     for position, op in enumerate(graph.ops):
         if not op.on_device:
-            touched = [op.output, *op.host_reads] if graph.buffer(op.output).role is BufferRole.EMPTY else list(op.host_reads)
+            touched = [n for n in (op.output, *op.host_reads) if n in graph.by_name]
         else:
             written.add(graph.storage(op.output).name)
             read.update(graph.storage(r.buffer).name for r in op.reads)

@@ -104,6 +104,7 @@ class BufferRole(StrEnum):
     COMPUTED = "computed"  # written by a device op
     FALLBACK = "fallback"  # written by a CPU fallback
     EMPTY = "empty"  # allocated, filled by ops that mutate it
+    HANDLE = "handle"  # the results of a fallback as one value; no memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +225,7 @@ class Op:
     function: torch-level name of the last compute step ("add", "batchmatmul", "mean", "identity", …), or the ATen name of a fallback.
     output_ranges / reduction_ranges: host extents of the loop nest, size-1 loops included (so that they match ranks).
     reads: in order of first load, without duplicates. write: the store.
+    result_of: ATen target of the graph node whose own result this op makes; empty for steps inside a lowering, and where a pass forgot it.
     attributes: what the kernel takes as constants (eps, clip bounds, scale, the unit-batch mark).
     """
 
@@ -237,6 +239,7 @@ class Op:
     reduction_ranges: tuple[int, ...] = ()
     body: tuple[Step, ...] = ()
     origin: Origin = field(default_factory=Origin)
+    result_of: str = ""
     attributes: tuple[tuple[str, Any], ...] = ()
     roles: MatmulRoles | None = None
     host_reads: tuple[str, ...] = ()  # buffers a fallback takes whole

@@ -56,6 +56,11 @@ def _origin(op: Any) -> Origin:
     return Origin(node.name, public_name(node.target), source)
 
 
+def _result_of(op: inductor_ir.ComputedBuffer) -> str:
+    node = op.origin_node
+    return public_name(node.target) if node is not None else ""
+
+
 def _buffer(name: str, role: BufferRole, layout: Any, alias: str | None = None) -> Buffer:
     dtype = layout.dtype
     if data_format(dtype) is None:
@@ -117,6 +122,7 @@ def _device_op(op: inductor_ir.ComputedBuffer) -> tuple[Op, Buffer]:
         reduction_ranges=_ints(data.reduction_ranges) if is_reduction else (),
         body=tuple(body.steps),
         origin=origin,
+        result_of=_result_of(op),
         attributes=attributes,
     ), _buffer(name, BufferRole.COMPUTED, layout, alias)
 

@@ -155,5 +155,6 @@ def insert_moves(propagation: Propagation, layouts: Mapping[str, DeviceLayout]) 
             buffers.append(buffer)
             names.append(GraphName(buffer.name, "restickify"))
             redirected[source.name] = buffer.name
-        ops.append(renamed(op, redirected))
+        # A consumer that reads a moved operand is rebuilt, and that release then no longer knows whose result it makes.
+        ops.append(replace(renamed(op, redirected), result_of="") if redirected else op)
     return replace(graph, buffers=tuple(buffers), ops=tuple(ops), names=tuple(names))

@@ -143,8 +143,8 @@ def _disagreeing(graph: LoweredGraph, division: Division) -> set[str]:
 
 
 def aten_name(op: Op) -> str:
-    """The ATen packet an op comes from: "add" for aten.add.Tensor; empty when it comes from none."""
-    parts = op.origin.target.split(".")
+    """The ATen packet whose result an op makes: "add" for aten.add.Tensor; empty when it makes none."""
+    parts = op.result_of.split(".")
     return parts[1] if len(parts) > 1 else parts[0]
 
 

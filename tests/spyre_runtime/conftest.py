@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -56,11 +57,12 @@ class GraphBuilder:
             accesses.append(self.access(read, tuple(None if n == 1 else i + shift for i, n in enumerate(own)), size))
         return self.op(function, OpKind.POINTWISE, name, self.access(name, tuple(range(len(size))), size), accesses)
 
-    def op(self, function: str, kind: OpKind, name: str, write: Access, reads: list[Access], aten: str | None = None) -> str:
+    def op(self, function: str, kind: OpKind, name: str, write: Access, reads: Sequence[Access], aten: str | None = None) -> str:
         loads = [Step("load", buffer=r.buffer, index=r.index) for r in reads]
         compute = [] if function == "identity" else [Step(function, tuple(range(len(reads))))]
         origin = Origin(name, aten or f"aten.{function}.default", f"model.py:{len(self.ops) + 1}")
-        self.ops.append(Op(f"op_{name}", kind, function, name, write, tuple(dict.fromkeys(reads)), body=(*loads, *compute), origin=origin))
+        reads = tuple(dict.fromkeys(reads))
+        self.ops.append(Op(f"op_{name}", kind, function, name, write, reads, body=(*loads, *compute), origin=origin, result_of=origin.target))
         return name
 
     def reduction(self, function: str, name: str, source: str, dim: int) -> str:
