@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as functional
 from adapterc.spyre_runtime.capture import capture
 from adapterc.spyre_runtime.ir import DataFormat, DeviceLayout
+from adapterc.spyre_runtime.layouts import tiled
 from blocks import build_block, linear_weights
 from oracle_rows import Argument, InputLayout, Row
 from programs import DEVICE, parse_program
@@ -148,9 +149,7 @@ def _given(layout: InputLayout) -> DeviceLayout:
 
 def _weight_layout(value: torch.Tensor) -> DeviceLayout:
     """`nn.Module.to(device)` lays a [out, in] weight with dim_order [1, 0]: sticks along `out`."""
-    from adapterc.spyre_runtime.layouts import default_layout
-
-    return default_layout(tuple(value.shape), tuple(value.stride()), value.dtype, (1, 0))
+    return tiled(tuple(value.shape), tuple(value.stride()), value.dtype, (1, 0))
 
 
 def _fits(layout: InputLayout, value: torch.Tensor) -> bool:

@@ -94,6 +94,25 @@ def _copy_into(source: Tensor, target: Tensor) -> None:
     target.copy_(source)
 
 
+FP8_MAX = 448.0  # largest float8_e4m3fn
+
+
+def _quantize_fp8(x: Tensor, scale: Tensor) -> Tensor:
+    scaled = x * torch.reciprocal(scale)
+    quantized: Tensor = torch.ops.spyre_sim.qfp8ch(torch.ops.spyre_sim.clamp(scaled, -FP8_MAX, FP8_MAX))
+    return quantized
+
+
+def _dequantize_fp8(x: Tensor, scale: Tensor) -> Tensor:
+    return x.to(torch.float16) * scale
+
+
+# Ops that are only names for what they decompose into.
+COMPOSITES = {
+    "quantize_fp8_with_scale(Tensor x, Tensor scale) -> Tensor": _quantize_fp8,
+    "dequantize_fp8_with_scale(Tensor x, Tensor scale) -> Tensor": _dequantize_fp8,
+}
+
 OPS: tuple[CustomOp, ...] = (
     CustomOp("exx2(Tensor x, float scale, bool zero_mean) -> Tensor", _exx2, lambda x, *_: x.new_empty([*x.shape[:-1], 2])),
     CustomOp("layernormscale(Tensor moments, float eps) -> Tensor", _layernormscale, lambda m, _: m.new_empty([*m.shape[:-1], 1])),
@@ -167,6 +186,9 @@ def _register(op: CustomOp) -> None:
 
 for _op in OPS:
     _register(_op)
+for _schema, _meaning in COMPOSITES.items():
+    _LIBRARY.define(_schema)
+    _LIBRARY.impl(_schema.split("(", 1)[0], _meaning, "CompositeImplicitAutograd")
 
 
 def public_name(target: object) -> str:

@@ -43,12 +43,20 @@ def _last(op: Op) -> Step | None:
     return next((s for s in reversed(op.body) if s.function not in ("load", "constant")), None)
 
 
+def _index_reads(op: Op) -> tuple[Access, ...]:
+    """Reads whose values are row numbers, by name of their buffer: they come before the tensors that are computed with."""
+    touched = (*op.reads, op.write) if op.write else op.reads
+    names = {name for access in touched for _, name in access.indirect}
+    return tuple(sorted((r for r in op.reads if r.buffer in names), key=lambda r: r.buffer))
+
+
 def _operands(op: Op) -> tuple[list[Access], list[float]]:
-    """Tensor and number operands of the op's one compute step, in order; those of a copy are its one load."""
+    """Tensor and number operands of the op's one compute step, in order; that of a copy is its one load."""
     known = _accesses(op)
     last = _last(op)
     if last is None or last.function == IDENTITY:
-        return list(op.reads), []
+        rows = _index_reads(op)
+        return [r for r in op.reads if r not in rows], []
     tensors: list[Access] = []
     numbers: list[float] = []
     for position in last.operands:
@@ -69,7 +77,8 @@ def _operands(op: Op) -> tuple[list[Access], list[float]]:
 def _copy_program(graph: LoweredGraph, op: Op) -> str:
     """A copy that moves the stick to another loop is a restickify; one that spreads a single element is not."""
     assert op.write is not None
-    source = raw_device_coordinates(graph.layout(op.reads[0].buffer), op.reads[0])
+    (read,) = _operands(op)[0]
+    source = raw_device_coordinates(graph.layout(read.buffer), read)
     target = raw_device_coordinates(graph.layout(op.write.buffer), op.write)
     spreads = all(c == ZERO for c in source) and not all(c == ZERO for c in target)
     return IDENTITY if spreads or source[-1].free_symbols == target[-1].free_symbols else RESTICKIFY
@@ -119,9 +128,8 @@ def select_kernel(graph: LoweredGraph, op: Op, profile: Profile) -> Kernel:
     if len(numbers) != len(names):
         raise _blame(op, "Unsupported@_inductor/spyre_kernel.py:store", f"{program} takes {len(names)} numbers, and {numbers} are given")
     for access in [*tensors, op.write]:
-        if access is None or access.buffer in {b for a in tensors for _, b in a.indirect}:
-            continue  # a tensor of row numbers is not computed with
+        assert access is not None
         found = graph.layout(access.buffer).format
         if not _takes(program, op, found, profile):
             raise _blame(op, f"op_dtype:{program}@{found}", f"{program} does not take {found} ({access.buffer})")
-    return Kernel(program, tuple(tensors), tuple(zip(names, numbers, strict=True)))
+    return Kernel(program, (*_index_reads(op), *tensors), tuple(zip(names, numbers, strict=True)))
