@@ -238,6 +238,7 @@ ATTENTION: tuple[OpSpec, ...] = (
         "seen = where(unsqueeze(arange(size(q, -2)), 1) >= arange(size(kk, -2)), raw, -inf) if causal else raw; "
         "scores = seen if mask == None else where(mask, seen, -inf) if is_bool(mask) else seen + mask; "
         "softmax(scores, -1) @ vv",
+        shape="sdpa",
         torch="torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, is_causal=causal, enable_gqa=enable_gqa)",
         aten=("aten.scaled_dot_product_attention.default(q, k, v, mask, _, causal, scale=scale, enable_gqa=enable_gqa)",),
     ),
