@@ -1,0 +1,255 @@
+"""From a plan to ops that are ready to run: address tables, core ownership, strided copies, and the checks that need no values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+from sympy import Symbol
+from torch import Tensor
+
+from .addressing import Addresses, walk
+from .coordinates import raw_device_coordinates
+from .device_functions import COPIES, DIRECT, MASKS, OTHERS, REDUCTIONS
+from .findings import Findings, Place
+from .formats import HALF_DTYPES, Rounding, carrier_dtype
+from .ir import Access, Arrangement, LoweredGraph, Op
+from .movers import Loops, Mover, whole_sticks
+from .plan import Operand, Plan, PlannedBuffer, PlannedOp
+from .tile_checks import Site, Walk
+from .tile_ops import Change, DenseOp, MatmulOp, PartialSums, ReduceOp, SticksOp, Target, TopkOp
+from .tiles import Ownership, lane_granules, own
+
+MATMUL = "batchmatmul"
+
+
+@dataclass(frozen=True)
+class Link:
+    """What linking an op needs besides the op: the plan, the graph (for data-dependent accesses), and how results are rounded.
+
+    rounding: None carries half-precision values unrounded.
+    """
+
+    plan: Plan
+    graph: LoweredGraph
+    rounding: Rounding | None
+    partial_sums: PartialSums
+    findings: Findings
+    buffers: Mapping[str, PlannedBuffer] = field(default_factory=dict)
+
+    def storage(self, name: str) -> PlannedBuffer:
+        found = self.buffers[name]
+        while found.alias is not None:
+            found = self.buffers[found.alias]
+        return found
+
+    def target(self, name: str) -> Target:
+        buffer = self.buffers[name]
+        return Target(self.storage(name).name, carrier_dtype(buffer.dtype), self.rounding if buffer.dtype in HALF_DTYPES else None)
+
+
+@dataclass(frozen=True)
+class LinkedOp:
+    """An op ready to run, and what the checks look at."""
+
+    name: str
+    program: str
+    site: Site
+    runner: Any  # SticksOp | DenseOp | ReduceOp | MatmulOp | TopkOp: has run(memory)
+
+
+def canonical(expr: Any) -> sympy.Expr:
+    """Loop symbols by name alone, whatever is assumed of them."""
+    expr = sympy.sympify(expr)
+    return expr.xreplace({s: Symbol(str(s)) for s in expr.free_symbols})
+
+
+def _operand_walk(operand: Operand, link: Link, loops: Loops) -> Walk:
+    exprs = tuple(canonical(c.expr) for c in operand.coordinates)
+    return Walk(operand.buffer, link.storage(operand.buffer).name, walk(operand.buffer, operand.size, exprs, loops))
+
+
+def _access_walk(access: Access, link: Link, extents: Loops) -> Walk:
+    """For an access whose rows data selects: the plan's loops do not cover it, so it is read off the graph."""
+    layout = link.graph.layout(access.buffer)
+    exprs = tuple(canonical(e) for e in raw_device_coordinates(layout, access))
+    buffer = link.graph.buffer(access.buffer)
+    sizes = dict(extents)
+    for symbol in access.symbols:
+        if Symbol(str(symbol)) not in sizes:
+            step = access.index.coeff(symbol)
+            sizes[Symbol(str(symbol))] = next((n for n, s in zip(buffer.size, buffer.stride, strict=True) if s == step), 1)
+    return Walk(access.buffer, link.storage(access.buffer).name, walk(access.buffer, layout.device_size, exprs, tuple(sizes.items())))
+
+
+def _place(op: PlannedOp) -> Place:
+    return Place(op.name, op.node, op.source)
+
+
+def link_op(planned: PlannedOp, op: Op, link: Link, change: Change | None = None, watch: Callable[..., Tensor] | None = None) -> LinkedOp:
+    """Work out one device op. Raises NotImplementedError for a program that the executor has no meaning for."""
+    if _by_data(op):
+        return _link_indirect(planned, op, link, watch)
+    loops = tuple((Symbol(loop.name), loop.size) for loop in planned.loops)
+    reads = tuple(_operand_walk(operand, link, loops) for operand in planned.inputs)
+    write = _operand_walk(planned.result, link, loops)
+    shared = frozenset(s for s, _ in loops if s not in write.where.tables) if planned.is_reduction else frozenset()
+    ownership = _ownership(planned, loops, [*reads, write], shared)
+    site = Site(_place(planned), loops, ownership, reads, write, shared)
+    return LinkedOp(planned.name, planned.kernel, site, _runner(planned, site, link, change))
+
+
+def _by_data(op: Op) -> bool:
+    return any(access.is_indirect for access in (*op.reads, *([op.write] if op.write else [])))
+
+
+def _ownership(planned: PlannedOp, loops: Loops, walks: Sequence[Walk], shared: frozenset[Symbol]) -> Ownership:
+    cores = {Symbol(loop.name): loop.cores for loop in planned.loops}
+    fastest = next((s for s in shared if cores[s] > 1), None) if planned.kernel == MATMUL and len(loops) >= 3 else None
+    return own([(s, n, cores[s]) for s, n in loops], lane_granules((w.where, w.stick) for w in walks), fastest)
+
+
+def _runner(planned: PlannedOp, site: Site, link: Link, change: Change | None) -> Any:
+    parameters = dict(planned.parameters)
+    if planned.kernel == MATMUL:
+        return _matmul(planned, site, link)
+    if planned.kernel in ("topkvalue", "topkindex"):
+        return _topk(planned, site, link)
+    if planned.kernel in REDUCTIONS:
+        return _reduction(planned, site, parameters, link)
+    if planned.kernel in DIRECT or planned.kernel in OTHERS:
+        return _pointwise(planned, site, parameters, link, change)
+    raise NotImplementedError(f"{planned.name}: the executor does not know the device program {planned.kernel!r}")
+
+
+def _elements(buffer: PlannedBuffer) -> int:
+    return math.prod(buffer.size)
+
+
+def _pointwise(planned: PlannedOp, site: Site, parameters: Mapping[str, Any], link: Link, change: Change | None) -> Any:
+    target = link.target(planned.output)
+    names, walks, program = _with_moments(planned, site, link)
+    whole = math.prod(n for s, n in site.loops if s in site.write.where.tables) == _elements(link.storage(planned.output))
+    carriers = {carrier_dtype(link.buffers[w.buffer].dtype) for w in site.reads}
+    if planned.kernel in COPIES or len(carriers) == 1 or program == "where3":
+        sticks = whole_sticks([*walks, site.write.where], site.loops, site.ownership, whole)
+        if sticks is not None:
+            covers = sticks.elements == site.write.where.elements
+            return SticksOp(program, parameters, tuple(names), sticks, target, covers, change)
+    inputs = tuple((name, Mover(where, site.loops)) for name, where in zip(names, walks, strict=True))
+    return DenseOp(program, parameters, inputs, target, Mover(site.write.where, site.loops), change=change)
+
+
+def _with_moments(planned: PlannedOp, site: Site, link: Link) -> tuple[list[str], list[Addresses], str]:
+    """Operands of a program; the two moments that exx2 left in one stick count as two operands where both are used."""
+    names: list[str] = []
+    walks: list[Addresses] = []
+    for read in site.reads:
+        names.append(read.storage)
+        walks.append(read.where)
+        layout = link.storage(read.buffer).layout
+        if layout is not None and layout.arrangement is Arrangement.EXX2 and planned.kernel == "layernormscale":
+            names.append(read.storage)
+            walks.append(read.where.shifted(1))
+    return names, walks, planned.kernel
+
+
+def _positions(loops: Loops, wanted: Sequence[Symbol]) -> tuple[int, ...]:
+    return tuple(i for i, (s, _) in enumerate(loops) if s in wanted)
+
+
+def _reduction(planned: PlannedOp, site: Site, parameters: Mapping[str, Any], link: Link) -> ReduceOp:
+    target = link.target(planned.output)
+    dims = _positions(site.loops, sorted(site.shared, key=str))
+    read = site.reads[0]
+    split = None
+    for i in dims:
+        share = site.ownership.shares[i]
+        if share.cores > 1:
+            split = (i, share.cores, share.width)
+    lanes = (0, 1) if planned.kernel == "exx2" else (0,)
+    kept = tuple((s, 1 if s in site.shared else n) for s, n in site.loops)
+    outputs = tuple(Mover(site.write.where.shifted(lane), kept) for lane in lanes)
+    return ReduceOp(
+        planned.kernel,
+        parameters,
+        (read.storage, Mover(read.where, site.loops)),
+        dims,
+        split,
+        MASKS[planned.kernel],
+        target,
+        outputs,
+        link.partial_sums,
+    )
+
+
+def _topk(planned: PlannedOp, site: Site, link: Link) -> TopkOp:
+    read, write = site.reads[0], site.write
+    (results,) = (s for s, _ in site.loops if s in write.where.tables and s not in read.where.tables)
+    kept = tuple((s, n) for s, n in site.loops if s != results)
+    (dim,) = _positions(kept, sorted(site.shared, key=str))
+    out = tuple((s, n) for s, n in site.loops if s not in site.shared)
+    (place,) = _positions(out, [results])
+    k = next(n for s, n in site.loops if s == results)
+    return TopkOp(
+        planned.kernel, k, (read.storage, Mover(read.where, kept)), dim, place, link.target(planned.output), Mover(write.where, out)
+    )
+
+
+def _matmul(planned: PlannedOp, site: Site, link: Link) -> MatmulOp:
+    x, y = site.reads
+    in_x, in_y, out = (set(w.where.tables) for w in (x, y, site.write))
+    depth = tuple(loop for loop in site.loops if loop[0] in site.shared)
+    batch = tuple(loop for loop in site.loops if loop[0] in in_x & in_y & out)
+    rows = tuple(loop for loop in site.loops if loop[0] in (in_x - in_y) & out)
+    columns = tuple(loop for loop in site.loops if loop[0] in out and loop not in batch and loop not in rows)
+    split = None
+    for symbol, _ in depth:
+        share = site.ownership.by_symbol[symbol]
+        if share.cores > 1:
+            split = (share.cores, share.width)
+    sizes = tuple(math.prod(n for _, n in part) for part in (batch, rows, depth, columns))
+    assert len(sizes) == 4
+    return MatmulOp(
+        (x.storage, Mover(x.where, (*batch, *rows, *depth))),
+        (y.storage, Mover(y.where, (*batch, *depth, *columns))),
+        sizes,
+        split,
+        link.target(planned.output),
+        Mover(site.write.where, (*batch, *rows, *columns)),
+        link.partial_sums,
+    )
+
+
+def _link_indirect(planned: PlannedOp, op: Op, link: Link, watch: Callable[..., Tensor] | None) -> LinkedOp:
+    """A copy whose rows data selects: gather for a read, scatter for a write."""
+    assert op.write is not None
+    loops = tuple((Symbol(str(s)), n) for s, n in op.iteration_space.items())
+    data = {Symbol(str(s)): buffer for access in (*op.reads, op.write) for s, buffer in access.indirect}
+    values = [r for r in op.reads if r.buffer not in set(data.values()) or r.is_indirect]
+    reads = tuple(_access_walk(r, link, loops) for r in op.reads)
+    write = _access_walk(op.write, link, loops)
+    by_access = dict(zip(op.reads, reads, strict=True))
+    indices = {
+        symbol: (by_access[r].storage, Mover(by_access[r].where, loops))
+        for symbol, buffer in data.items()
+        for r in op.reads
+        if r.buffer == buffer and not r.is_indirect
+    }
+    cores = {Symbol(loop.name): loop.cores for loop in planned.planned}
+    ownership = own([(s, n, cores.get(s, 1)) for s, n in loops], lane_granules((w.where, w.stick) for w in (*reads, write)))
+    site = Site(_place(planned), loops, ownership, reads, write)
+    inputs = tuple((by_access[r].storage, Mover(by_access[r].where, loops, data=r.is_indirect)) for r in values)
+    runner = DenseOp(
+        planned.kernel,
+        dict(planned.parameters),
+        inputs,
+        link.target(planned.output),
+        Mover(write.where, loops, op.write.is_indirect),
+        indices,
+        watch,
+    )
+    return LinkedOp(planned.name, planned.kernel, site, runner)
