@@ -6,11 +6,12 @@ Adding an op is one entry in one of dsl/table_*.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import TypeAlias
 
-from adapterc.dsl.ast import Attribute, Call, Expr, Literal, Name, Rest, Sequence, Slice, Subscript
+from adapterc.dsl.ast import NOWHERE, Attribute, Call, Expr, Literal, Name, Rest, Sequence, Slice, Subscript
 from adapterc.dsl.diagnostics import Diagnostic, SpecError, did_you_mean
 from adapterc.dsl.opspec import OpSpec
 from adapterc.dsl.parser import Bindings, parse_definition
@@ -42,7 +43,10 @@ def lookup(call: Call) -> OpSpec:
     spec = OPS.get(ALIASES.get(call.op, call.op))
     if spec is None:
         hint = did_you_mean(call.op, (*OPS, *ALIASES)) or "`adapterc explain ops` lists the ops."
-        raise SpecError(Diagnostic("ADC210", f"There is no op `{call.op}`.", call.span, hint))
+        # Only a call by name can be unknown, so that its name stands where the call starts.
+        end = call.span.column + len(call.op)
+        place = replace(call.span, end_line=call.span.line, end_column=end) if call.span != NOWHERE else call.span
+        raise SpecError(Diagnostic("ADC210", f"There is no op `{call.op}`.", place, hint))
     return spec
 
 

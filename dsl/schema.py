@@ -45,6 +45,10 @@ def _validator(part: str | None) -> Draft202012Validator:
 
 def validate(root: yamltree.Node) -> list[Diagnostic]:
     """All complaints about a spec's form, in the order of the file."""
+    split = _split_values(root)
+    if split:
+        # What a comma cut in two only gives complaints that lead away from the cause.
+        return split
     found = _complaints(root, None)
     rules = root.get("rules") if isinstance(root, yamltree.Mapping) else None
     for rule in rules.items if isinstance(rules, yamltree.List) else ():
@@ -52,6 +56,24 @@ def validate(root: yamltree.Node) -> list[Diagnostic]:
             kind = _kind(rule)
             found += [kind] if isinstance(kind, Diagnostic) else _complaints(rule, kind)
     return sorted(found, key=lambda d: (d.span.line, d.span.column, d.code))
+
+
+def _split_values(root: yamltree.Node) -> list[Diagnostic]:
+    """Expressions without quotes inside `{…}`, which YAML cuts at their first comma: `{w: transpose(x, 0, 1)}`."""
+    found: list[Diagnostic] = []
+    if isinstance(root, yamltree.List):
+        for item in root.items:
+            found += _split_values(item)
+    if isinstance(root, yamltree.Mapping):
+        for (key, value), after in zip(root.entries, [*root.entries[1:], None], strict=True):
+            if isinstance(value, yamltree.Scalar) and value.style is None and after is not None:
+                opened = value.text.count("(") > value.text.count(")") or value.text.count("[") > value.text.count("]")
+                if opened and isinstance(after[1], yamltree.Scalar) and after[1].value is None:
+                    message = f"The value of `{key.text}` ends at its first comma: inside {{…}}, YAML separates entries there."
+                    found.append(Diagnostic("ADC116", message, value.span, "Put the expression in quotes."))
+                    break
+            found += _split_values(value)
+    return found
 
 
 def _kind(rule: yamltree.Mapping) -> str | Diagnostic:
@@ -77,6 +99,8 @@ def _complaints(root: yamltree.Node, part: str | None) -> list[Diagnostic]:
 def _sentences(error: ValidationError, root: yamltree.Node) -> list[Diagnostic]:
     node, owner = _at(root, list(error.absolute_path))
     name = f"`{owner.text}`" if owner is not None else "The value"
+    if owner is not None and error.absolute_path and isinstance(error.absolute_path[-1], int):
+        name = f"An entry of {name}"
     detail = error.schema if isinstance(error.schema, Mapping) else {}
     match error.validator:
         case "additionalProperties" if isinstance(node, yamltree.Mapping):
@@ -106,9 +130,7 @@ def _sentences(error: ValidationError, root: yamltree.Node) -> list[Diagnostic]:
             allowed = [str(value) for value in _rule(error)]
             hint = did_you_mean(str(error.instance), allowed) or f"Write one of {', '.join(allowed)}."
             return [Diagnostic("ADC112", f"{name} cannot be `{_short(error.instance)}`.", node.span, hint)]
-        case "pattern" | "maxLength" if (
-            list(error.absolute_schema_path)[-2:-1] != ["propertyNames"] and "propertyNames" in error.absolute_schema_path
-        ):
+        case "pattern" | "maxLength" if "propertyNames" in error.absolute_schema_path:
             key = _named(node, str(error.instance))
             return [Diagnostic("ADC112", f"`{_short(error.instance)}` cannot be a name.", key, str(detail.get("description", "")))]
         case "pattern":

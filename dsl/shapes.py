@@ -338,10 +338,15 @@ def chunk_rule(arguments: Arguments) -> TypeOf:
 
 def split_rule(arguments: Arguments) -> TypeOf:
     """Pieces of a named size count as full."""
-    x, dim, size = tensor_of(arguments), int_of(arguments["dim"]), poly_of(arguments["size"])
+    x, dim, size, index = tensor_of(arguments), int_of(arguments["dim"]), poly_of(arguments["size"]), int_of(arguments["index"])
     whole = axis_at(x.shape, dim) if dim is not None else None
-    if dim is None or size is None or (whole is not None and whole.constant is not None and size.constant is not None):
+    if dim is None or size is None:
         return TensorValue(x.element, None)
+    if whole is not None and whole.constant is not None and size.constant is not None and index is not None:
+        left = whole.constant - index * size.constant
+        if not size.constant > 0 or not left > 0:
+            raise Mismatch("ADC232", f"There is no piece {index} of {size} in a dimension of size {whole}.")
+        size = number(min(size.constant, left))
     return TensorValue(x.element, replaced(x.shape, dim, (size,)))
 
 
