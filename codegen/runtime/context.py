@@ -57,6 +57,9 @@ class Context:
         """Elements of the context's dtype in one stick."""
         return int(self.profile.limits.stick_bytes) // self.dtype.itemsize
 
+    def stick_of(self, dtype: torch.dtype) -> int:
+        return int(self.profile.limits.stick_bytes) // dtype.itemsize
+
     def gap(self, name: str) -> bool:
         """Whether the profile lists the gap as open. A gap that the profile does not know is closed: the release has no such note."""
         note = self.profile.gaps.get(name)

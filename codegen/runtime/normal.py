@@ -255,6 +255,9 @@ def identity_source(node: Node) -> Node | None:
     given = arguments(node)
     if name in ("dropout", "feature_dropout") and not given["train"]:
         return _node(given["input"])
+    if name == "cat":
+        parts = [part for part in given["tensors"] if 0 not in shape(part)]
+        return parts[0] if len(parts) == 1 and shape(parts[0]) == shape(node) and dtype(parts[0]) == dtype(node) else None
     source = _node(given.get("self"))
     if source is None or value(source) is None:
         return None

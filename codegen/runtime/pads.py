@@ -35,16 +35,16 @@ def apply_pad(graph: Graph, rule: Pad, kinds: Mapping[Node, str], context: Conte
         here = local_context(context, match)
         bound = ", ".join(f"{k}={v}" for k, v in sorted(match.sizes.items()))
         if rule.origin.when is not None and not rule.origin.when(here):
-            misses.append(Miss(len(match.interior), node.name, f"all of it matched, but `when` does not hold ({bound})"))
+            misses.append(Miss(len(match.interior) + 1, node.name, f"all of it matched, but `when` does not hold ({bound})"))
             continue
         new = rule.size(here)
         if new <= match.sizes[rule.dim]:
-            misses.append(Miss(len(match.interior), node.name, f"`{rule.dim}` = {match.sizes[rule.dim]} is large enough ({new})"))
+            misses.append(Miss(len(match.interior) + 1, node.name, f"`{rule.dim}` = {match.sizes[rule.dim]} is large enough ({new})"))
             continue
         try:
             plan = plan_growth(graph, match, rule.dim, new, rule.fills, rule.consumers == "crop", kinds)
         except CannotGrow as reason:
-            misses.append(Miss(len(match.interior) + 1, node.name, f"{bound}, but it cannot grow: {reason}", source_line(node)))
+            misses.append(Miss(len(match.interior) + 2, node.name, f"{bound}, but it cannot grow: {reason}", source_line(node)))
             continue
         carry_out(plan, tracer, rule.origin.name)
         done += 1

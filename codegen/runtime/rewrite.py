@@ -12,8 +12,9 @@ from torch.fx import Graph, Node
 
 from .context import Context
 from .errors import ENDLESS_RULES, FIGHTING_RULES, SUBSTITUTE, PatchError
-from .graph import BUFFER, WEIGHT, dependences, dtype, remove_dead, shape, value
+from .graph import BUFFER, WEIGHT, dependences, dtype, packet, remove_dead, shape, value
 from .match import Match, Matcher, Miss
+from .normal import identity_source
 from .rules import Rewrite
 from .trace import Tracer, wanted_names
 
@@ -63,7 +64,7 @@ def apply_once(graph: Graph, rule: Rewrite, kinds: Mapping[Node, str], context: 
         here = local_context(context, match)
         if rule.origin.when is not None and not rule.origin.when(here):
             bound = ", ".join(f"{k}={v}" for k, v in sorted({**match.sizes, **scalars_of(match)}.items()))
-            nearest = Miss(len(match.interior), node.name, f"all of it matched, but `when` does not hold ({bound})")
+            nearest = Miss(len(match.interior) + 1, node.name, f"all of it matched, but `when` does not hold ({bound})")
             continue
         _substitute(graph, rule, match, here, tracer, loaded)
         replaced.append(node)
@@ -111,6 +112,16 @@ def _behind_inputs(graph: Graph, inputs: Sequence[Node]) -> Node:
             return node
         waiting.discard(node)
     raise LookupError("the graph has no output")
+
+
+def drop_empty_parts(graph: Graph) -> None:
+    """A first write to a growing cache concatenates nothing with the new keys; the device has no tensor of no elements."""
+    for node in list(graph.nodes):
+        if packet(node) == "cat":
+            source = identity_source(node)
+            if source is not None:
+                node.replace_all_uses_with(source)
+    remove_dead(graph)
 
 
 def fingerprint(graph: Graph) -> str:
