@@ -232,7 +232,7 @@ def _differ(before: TypeOf, after: TypeOf, substitute: Expr) -> list[Diagnostic]
     if isinstance(before, TensorValue) and isinstance(after, TensorValue):
         if "any" not in (before.element, after.element) and not _same_element(before.element, after.element):
             message = f"The match is {before.element}, and the substitute {after.element}."
-            return [Diagnostic("ADC232", message, substitute.span, f"Cast it back, as in `to(…, {before.element})`.")]
+            return [Diagnostic("ADC234", message, substitute.span, f"Cast it back, as in `to(…, {before.element})`.")]
         if before.shape is not None and after.shape is not None and before.shape != after.shape:
             message = f"The match has the shape {shape_text(before.shape)}, and the substitute {shape_text(after.shape)}."
             return [Diagnostic("ADC233", message, substitute.span, "Both sides need one shape, for all sizes that `where` admits.")]

@@ -42,7 +42,7 @@ def lookup(call: Call) -> OpSpec:
     """The op of a call, through aliases. Raises SpecError ADC210 for an unknown one."""
     spec = OPS.get(ALIASES.get(call.op, call.op))
     if spec is None:
-        hint = did_you_mean(call.op, (*OPS, *ALIASES)) or "`adapterc explain ops` lists the ops."
+        hint = did_you_mean(call.op, (*OPS, *ALIASES)) or "docs/spec-reference.md lists the ops."
         # Only a call by name can be unknown, so that its name stands where the call starts.
         end = call.span.column + len(call.op)
         place = replace(call.span, end_line=call.span.line, end_column=end) if call.span != NOWHERE else call.span
