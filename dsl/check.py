@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from adapterc.dsl.adapter import Adapter, Boundary, Header, Pad, Place, Replace, Require, Rewrite, Rule, Weights
-from adapterc.dsl.ast import Expr, Literal, Name, Span, names, walk
+from adapterc.dsl.ast import Call, Expr, Literal, Name, Span, children, names, walk
 from adapterc.dsl.diagnostics import Diagnostic, SpecError, did_you_mean
 from adapterc.dsl.infer import Inference
-from adapterc.dsl.ops import KNOWN_NAMES
+from adapterc.dsl.ops import KNOWN_NAMES, bind, lookup
+from adapterc.dsl.opspec import Param
 from adapterc.dsl.poly import Poly, symbol
 from adapterc.dsl.printer import to_text
 from adapterc.dsl.resolve import is_tensor
@@ -154,16 +155,45 @@ def _declared(header: Header, where: Sequence[tuple[str, Type]]) -> tuple[dict[s
         return unknown, [*faults, *error.diagnostics]
 
 
+def attribute_variables(match: Expr) -> dict[str, Param]:
+    """Variables that stand only where an op takes a number, flag, format or text, with the parameter that they stand for.
+
+    They need no type in `where`: `sdpa(q, k, v, scale=s)` binds `s` to what the graph has there, None included.
+    """
+    found: dict[str, Param] = {}
+    elsewhere: set[str] = set()
+    for node in walk(match):
+        for child, param in _operands(node):
+            if isinstance(child, Name) and child.id not in KNOWN_NAMES:
+                if param is not None and param.kind in _ATTRIBUTE_KINDS:
+                    found.setdefault(child.id, param)
+                else:
+                    elsewhere.add(child.id)
+    return {name: param for name, param in found.items() if name not in elsewhere}
+
+
+_ATTRIBUTE_KINDS = ("number", "dim", "dims", "size", "sizes", "bool", "dtype", "string", "static")
+
+
+def _operands(node: Expr) -> list[tuple[Expr, Param | None]]:
+    if not isinstance(node, Call):
+        return [(child, None) for child in children(node)]
+    spec = lookup(node)
+    return [(value, spec.param(name)) for name, value in bind(node).items()]
+
+
 def _pattern(match: Expr, where: Sequence[tuple[str, Type]], env: dict[str, TypeOf], typed: bool) -> list[Diagnostic]:
     """Every variable of the pattern has a type, and every declared one occurs; untyped ones are unknown where that is allowed."""
     faults: list[Diagnostic] = []
-    reported: set[str] = set()
+    try:
+        attributes = attribute_variables(match)
+    except SpecError:
+        attributes = {}  # the same fault is reported when the pattern gets its type
     for node in walk(match):
         if isinstance(node, Name) and node.id not in env and node.id not in KNOWN_NAMES:
-            if typed and node.id not in reported:
+            if typed and node.id not in attributes:
                 hint = did_you_mean(node.id, env) or f'Add `{node.id}: "float[...]"` to `where:`.'
                 faults.append(Diagnostic("ADC223", f"The variable `{node.id}` has no type.", node.span, hint))
-            reported.add(node.id)
             env[node.id] = UNKNOWN
     read = names(match)
     for name, found in where:
