@@ -1,0 +1,238 @@
+"""The Dynamo backend ``spyre``: capture, patch, split by stage, compile for the device, execute; on real hardware hand on instead."""
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch._dynamo
+from torch import fx
+
+from .capture import capture
+from .decompose import decompose
+from .device import real_device_installed
+from .execute_fast import Program, RoundingPoint, compile_program
+from .formats import HALF_DTYPES, carrier_dtype, host_to_device
+from .frontend import Compilation, compile_graph
+from .handover import hand_on
+from .patches import GraphPatch, active_handles, apply_patches, epoch
+from .profile import Profile, load_profile
+from .refusal import Refusal
+from .settings import Settings, current_settings
+from .stages import Part, StagedGraph, partition
+from .tensor import DEVICE_TYPE, SpyreTensor
+
+
+@dataclass(frozen=True)
+class CompileRecord:
+    """One compilation: which of Dynamo's graphs ("frame/recompile"), input sizes, ops in each stage, seconds, sites changed by
+    patches, and the refusals (empty for a graph that the device takes; under legality "report" it ran all the same).
+    """
+
+    graph: str
+    shapes: tuple[tuple[int, ...], ...]
+    ops: dict[str, int]
+    seconds: float
+    fired: dict[str, int]
+    refusals: tuple[Refusal, ...]
+    settings: Settings
+    compilation: Compilation | None = field(repr=False, default=None)
+
+
+_log: list[CompileRecord] = []
+
+
+def compile_log() -> tuple[CompileRecord, ...]:
+    """Every compilation of this process in order; one more for each new input shape."""
+    return tuple(_log)
+
+
+def clear_compile_log() -> None:
+    _log.clear()
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A compiled graph. ``order`` picks the device program's inputs out of [graph inputs, load twins, host results]."""
+
+    load: Program
+    host: Program
+    device: Program
+    load_inputs: tuple[int, ...]
+    host_inputs: tuple[int, ...]
+    order: tuple[int, ...]
+    settings: Settings
+
+
+def spyre(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Compile one of Dynamo's graphs. A graph without a tensor on ``spyre`` runs as it is.
+
+    A graph that the device refuses raises ``Refusal`` when it is called, not here: so the user sees the refusal itself and no
+    report of a failed compiler around it.
+    """
+    if not _touches_device(gm, example_inputs):
+        return gm.forward
+    if real_device_installed():
+        return hand_on(gm, example_inputs)
+    return CompiledGraph(gm, example_inputs)
+
+
+class CompiledGraph:
+    """What Dynamo calls: device tensors in, device tensors out. Compiles again when settings or installed patches change."""
+
+    def __init__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
+        compile_id = torch._guards.CompileContext.current_compile_id()
+        self.name = str(compile_id) if compile_id is not None else "-"
+        start = time.perf_counter()
+        self.captured = capture(gm, example_inputs)
+        self.capture_seconds = time.perf_counter() - start
+        self.ready: dict[tuple[Settings, tuple[GraphPatch, ...]], Executable | Refusal] = {}
+        self.current: Executable | None = None
+        self.current_key: tuple[Settings, int] | None = None
+        self.twins = _Twins()
+        self._prepare(example_inputs)
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        if self.current_key != (current_settings(), epoch()):
+            self._prepare(args)
+        if self.current is None:
+            raise self._refusal
+        return self._execute(self.current, args)
+
+    def _prepare(self, args: Sequence[Any]) -> None:
+        now = current_settings()
+        handles = active_handles(args)
+        key = (now, tuple(patch for handle in handles for patch in handle.patches))
+        if key not in self.ready:
+            start = time.perf_counter()
+            captured, fired = apply_patches(self.captured, handles)
+            staged = partition(captured)
+            executable, compilation, refusals = _build(staged, now)
+            self.ready[key] = executable if executable is not None else refusals[0]
+            seconds = self.capture_seconds + time.perf_counter() - start
+            shapes = tuple(tuple(a.shape) for a in args if isinstance(a, torch.Tensor) and not isinstance(a, torch.nn.Parameter))
+            _log.append(CompileRecord(self.name, shapes, _count_ops(staged), seconds, fired, refusals, now, compilation))
+        found = self.ready[key]
+        self.current_key = (now, epoch())
+        self.twins = _Twins()
+        if isinstance(found, Refusal):
+            self.current, self._refusal = None, found
+        else:
+            self.current = found
+
+    def _execute(self, ready: Executable, args: Sequence[Any]) -> tuple[Any, ...]:
+        carriers = [a.raw if type(a) is SpyreTensor else _cpu_carrier(a) for a in args]
+        with torch._C._AutoDispatchBelowAutograd():
+            if ready.load.outputs:
+                carriers += self.twins.get(ready, args, carriers)
+            if ready.host.outputs:
+                carriers += _to_device(ready.host, ready.host.run(*[carriers[i] for i in ready.host_inputs]), ready.settings)
+            outputs = ready.device.run(*[carriers[i] for i in ready.order])
+        for position in ready.device.mutated:
+            source = ready.order[position]
+            if source < len(args):
+                torch.autograd.graph.increment_version(args[source])
+        owners = {id(a.raw): a for a in args if type(a) is SpyreTensor}
+        return tuple(_from_carrier(value, like, owners) for value, like in zip(outputs, ready.device.outputs, strict=True))
+
+
+class _Twins:
+    """The load stage's results, made again when a weight that they come from is another tensor or has been written."""
+
+    def __init__(self) -> None:
+        self.made_from: list[tuple[weakref.ref[torch.Tensor], int]] = []
+        self.values: list[torch.Tensor] | None = None
+
+    def get(self, ready: Executable, args: Sequence[Any], carriers: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        # The carrier is what is referred to weakly: a weak reference to the parameter itself would keep Module.to() from swapping it.
+        weights = [args[i] for i in ready.load_inputs]
+        valid = self.values is not None and all(
+            ref() is weight.raw and version == weight._version for (ref, version), weight in zip(self.made_from, weights, strict=True)
+        )
+        if not valid:
+            results = ready.load.run(*[carriers[i] for i in ready.load_inputs])
+            self.values = _to_device(ready.load, results, ready.settings)
+            self.made_from = [(weakref.ref(weight.raw), weight._version) for weight in weights]
+        assert self.values is not None
+        return self.values
+
+
+def _build(staged: StagedGraph, now: Settings) -> tuple[Executable | None, Compilation | None, tuple[Refusal, ...]]:
+    compilation: Compilation | None = None
+    refusals: tuple[Refusal, ...] = ()
+    profile = load_profile(now.profile)
+    try:
+        compilation = compile_graph(staged.device.module, profile)
+        device = compilation.functional
+    except Refusal as refusal:
+        refusals = (refusal,)
+        if now.legality == "refuse":
+            return None, None, refusals
+        device = _as_far_as_decomposed(staged.device.module, profile)
+    on_device: RoundingPoint = now.rules.op_rounding if now.numerics == "device" else None
+    on_host: RoundingPoint = "host" if now.numerics == "device" else None
+    inputs = [node.name for node in staged.captured.module.graph.find_nodes(op="placeholder")]
+    positions = {name: i for i, name in enumerate((*inputs, *staged.load.outputs, *staged.host.outputs))}
+    return (
+        Executable(
+            load=compile_program(staged.load.module, on_host),
+            host=compile_program(staged.host.module, on_host),
+            device=compile_program(device, on_device),
+            load_inputs=tuple(positions[name] for name in staged.load.inputs),
+            host_inputs=tuple(positions[name] for name in staged.host.inputs),
+            order=tuple(positions[name] for name in staged.device.inputs),
+            settings=now,
+        ),
+        compilation,
+        refusals,
+    )
+
+
+def _as_far_as_decomposed(module: fx.GraphModule, profile: Profile) -> fx.GraphModule:
+    """What runs under legality "report": the device's own rounding points where the graph decomposes, else the composites."""
+    try:
+        return decompose(module, profile)
+    except Refusal:
+        return module
+
+
+def _to_device(program: Program, values: Sequence[torch.Tensor], now: Settings) -> list[torch.Tensor]:
+    """Carriers of host results as they arrive on the device."""
+    if now.numerics == "fp32":
+        return list(values)
+    return [
+        host_to_device(value, like.dtype, now.rules) if like.dtype in HALF_DTYPES else value
+        for value, like in zip(values, program.outputs, strict=True)
+    ]
+
+
+def _cpu_carrier(value: Any) -> Any:
+    return value.to(carrier_dtype(value.dtype)) if isinstance(value, torch.Tensor) else value
+
+
+def _from_carrier(value: Any, like: Any, owners: dict[int, SpyreTensor]) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    if id(value) in owners:
+        return owners[id(value)]
+    return SpyreTensor(value, like.dtype) if like.device.type == DEVICE_TYPE else value.to(like.dtype)
+
+
+def _count_ops(staged: StagedGraph) -> dict[str, int]:
+    return {"load": _calls(staged.load), "host": _calls(staged.host), "device": _calls(staged.device)}
+
+
+def _calls(part: Part) -> int:
+    return sum(node.op == "call_function" for node in part.module.graph.nodes)
+
+
+def _touches_device(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
+    if any(isinstance(value, torch.Tensor) and value.device.type == DEVICE_TYPE for value in example_inputs):
+        return True
+    arguments = (value for node in gm.graph.nodes for value in (*node.args, *node.kwargs.values()))
+    return any(isinstance(value, torch.device) and value.type == DEVICE_TYPE for value in arguments)
+
+
+torch._dynamo.register_backend(spyre, name=DEVICE_TYPE)
