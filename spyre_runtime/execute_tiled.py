@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
+from .device_scalars import device_scalar
 from .findings import Action, Check, Findings, Place
 from .formats import NumberRules
 from .frontend import Compilation
@@ -142,7 +143,9 @@ class TiledProgram:
             self._allocate(op.output, memory)
         elif op.kind is OpKind.CONSTANT:
             self._allocate(op.output, memory)
-            FillOp(self.link.target(op.output), op.info["value"]).run(memory)
+            value, dtype = op.info["value"], self.link.buffers[op.output].dtype
+            held = value if self.rules is None else device_scalar(value, dtype, self.rules)
+            FillOp(self.link.target(op.output), held).run(memory)
         elif op.kind is OpKind.OUTPUT:
             (source,) = op.host_reads
             self._upload(op.output, pending[source][self.host.item(op)], memory)
@@ -201,7 +204,7 @@ def link(compilation: Compilation, profile: Profile, options: TiledOptions | Non
     options = options or TiledOptions()
     findings = Findings(options.checks)
     plan, graph = compilation.plan, compilation.padded
-    joined = Link(plan, graph, rules.op_rounding if rules else None, options.partial_sums, findings, {b.name: b for b in plan.buffers})
+    joined = Link(plan, graph, profile, rules.op_rounding if rules else None, options.partial_sums, findings, {b.name: b for b in plan.buffers})
     planned = {op.name: op for op in plan.ops}
     steps: list[LinkedOp | Op] = []
     for op in graph.ops:

@@ -17,8 +17,10 @@ from .device_functions import COPIES, DIRECT, MASKS, OTHERS, REDUCTIONS
 from .findings import Findings, Place
 from .formats import HALF_DTYPES, Rounding, carrier_dtype
 from .ir import Access, Arrangement, LoweredGraph, Op
+from .kernels import select_kernel
 from .movers import Loops, Mover, whole_sticks
 from .plan import Operand, Plan, PlannedBuffer, PlannedOp
+from .profile import Profile
 from .tile_checks import Site, Walk
 from .tile_ops import Change, DenseOp, MatmulOp, PartialSums, ReduceOp, SticksOp, Target, TopkOp
 from .tiles import Ownership, lane_granules, own
@@ -28,13 +30,14 @@ MATMUL = "batchmatmul"
 
 @dataclass(frozen=True)
 class Link:
-    """What linking an op needs besides the op: the plan, the graph (for data-dependent accesses), and how results are rounded.
+    """What linking an op needs besides the op: the plan (cores, places), the graph (accesses), and how results are rounded.
 
     rounding: None carries half-precision values unrounded.
     """
 
     plan: Plan
     graph: LoweredGraph
+    profile: Profile
     rounding: Rounding | None
     partial_sums: PartialSums
     findings: Findings
@@ -67,47 +70,65 @@ def canonical(expr: Any) -> sympy.Expr:
     return expr.xreplace({s: Symbol(str(s)) for s in expr.free_symbols})
 
 
-def _operand_walk(operand: Operand, link: Link, loops: Loops) -> Walk:
+def _extent_of_data(access: Access, symbol: Symbol, link: Link) -> int:
+    """How many values index data may take: the size of the host dimension that it steps along."""
+    buffer = link.graph.buffer(access.buffer)
+    step = access.index.coeff(symbol)
+    return next((n for n, s in zip(buffer.size, buffer.stride, strict=True) if s == step), 1)
+
+
+def access_walk(access: Access, link: Link, loops: Loops) -> Walk:
+    """Addresses of one access over an op's loops."""
+    layout = link.graph.layout(access.buffer)
+    exprs = tuple(canonical(e) for e in raw_device_coordinates(layout, access))
+    sizes = dict(loops)
+    for symbol in access.symbols:
+        sizes.setdefault(Symbol(str(symbol)), _extent_of_data(access, symbol, link))
+    return Walk(access.buffer, link.storage(access.buffer).name, walk(access.buffer, layout.device_size, exprs, tuple(sizes.items())))
+
+
+def planned_walk(operand: Operand, link: Link, loops: Loops) -> Walk:
+    """Addresses of an operand as the release's own code generator has them after aligning loops, its faults included."""
     exprs = tuple(canonical(c.expr) for c in operand.coordinates)
     return Walk(operand.buffer, link.storage(operand.buffer).name, walk(operand.buffer, operand.size, exprs, loops))
 
 
-def _access_walk(access: Access, link: Link, extents: Loops) -> Walk:
-    """For an access whose rows data selects: the plan's loops do not cover it, so it is read off the graph."""
-    layout = link.graph.layout(access.buffer)
-    exprs = tuple(canonical(e) for e in raw_device_coordinates(layout, access))
-    buffer = link.graph.buffer(access.buffer)
-    sizes = dict(extents)
-    for symbol in access.symbols:
-        if Symbol(str(symbol)) not in sizes:
-            step = access.index.coeff(symbol)
-            sizes[Symbol(str(symbol))] = next((n for n, s in zip(buffer.size, buffer.stride, strict=True) if s == step), 1)
-    return Walk(access.buffer, link.storage(access.buffer).name, walk(access.buffer, layout.device_size, exprs, tuple(sizes.items())))
-
-
-def _place(op: PlannedOp) -> Place:
-    return Place(op.name, op.node, op.source)
-
-
 def link_op(planned: PlannedOp, op: Op, link: Link, change: Change | None = None, watch: Callable[..., Tensor] | None = None) -> LinkedOp:
     """Work out one device op. Raises NotImplementedError for a program that the executor has no meaning for."""
-    if _by_data(op):
-        return _link_indirect(planned, op, link, watch)
-    loops = tuple((Symbol(loop.name), loop.size) for loop in planned.loops)
-    reads = tuple(_operand_walk(operand, link, loops) for operand in planned.inputs)
-    write = _operand_walk(planned.result, link, loops)
+    assert op.write is not None
+    kernel = select_kernel(link.graph, op, link.profile)
+    loops = tuple((Symbol(str(s)), n) for s, n in op.iteration_space.items())
+    indexing = {buffer for access in (*op.reads, op.write) for _, buffer in access.indirect}
+    operands = [r for r in kernel.inputs if r.buffer not in indexing or r.is_indirect]
+    reads = tuple(access_walk(r, link, loops) for r in operands)
+    write = access_walk(op.write, link, loops)
     shared = frozenset(s for s, _ in loops if s not in write.where.tables) if planned.is_reduction else frozenset()
     ownership = _ownership(planned, loops, [*reads, write], shared)
-    site = Site(_place(planned), loops, ownership, reads, write, shared)
-    return LinkedOp(planned.name, planned.kernel, site, _runner(planned, site, link, change))
+    indices = _index_data(op, link, loops)
+    index_walks = tuple(access_walk(r, link, loops) for r in op.reads if r.buffer in indexing and not r.is_indirect)
+    site = Site(Place(planned.name, planned.node, planned.source), loops, ownership, (*reads, *index_walks), write, shared)
+    if indices:
+        inputs = tuple((w.storage, Mover(w.where, loops, a.is_indirect)) for a, w in zip(operands, reads, strict=True))
+        output = Mover(write.where, loops, op.write.is_indirect)
+        runner: Any = DenseOp(planned.kernel, dict(planned.parameters), inputs, link.target(planned.output), output, indices, watch)
+    else:
+        runner = _runner(planned, site, link, change)
+    return LinkedOp(planned.name, planned.kernel, site, runner)
 
 
-def _by_data(op: Op) -> bool:
-    return any(access.is_indirect for access in (*op.reads, *([op.write] if op.write else [])))
+def _index_data(op: Op, link: Link, loops: Loops) -> dict[Symbol, tuple[str, Mover]]:
+    """For each data-dependent symbol, where its values are."""
+    assert op.write is not None
+    direct = {r.buffer: access_walk(r, link, loops) for r in op.reads if not r.is_indirect}
+    wanted = {Symbol(str(s)): buffer for access in (*op.reads, op.write) for s, buffer in access.indirect}
+    return {symbol: (direct[buffer].storage, Mover(direct[buffer].where, loops)) for symbol, buffer in wanted.items()}
 
 
 def _ownership(planned: PlannedOp, loops: Loops, walks: Sequence[Walk], shared: frozenset[Symbol]) -> Ownership:
-    cores = {Symbol(loop.name): loop.cores for loop in planned.loops}
+    """Final splits of the loops; for a loop that aligning has cut into several, the planner's split of the whole."""
+    final = {loop.name: loop for loop in planned.loops}
+    wanted = {loop.name: loop.cores for loop in planned.planned}
+    cores = {s: final[str(s)].cores if str(s) in final and final[str(s)].size == n else wanted.get(str(s), 1) for s, n in loops}
     fastest = next((s for s in shared if cores[s] > 1), None) if planned.kernel == MATMUL and len(loops) >= 3 else None
     return own([(s, n, cores[s]) for s, n in loops], lane_granules((w.where, w.stick) for w in walks), fastest)
 
@@ -222,34 +243,3 @@ def _matmul(planned: PlannedOp, site: Site, link: Link) -> MatmulOp:
         Mover(site.write.where, (*batch, *rows, *columns)),
         link.partial_sums,
     )
-
-
-def _link_indirect(planned: PlannedOp, op: Op, link: Link, watch: Callable[..., Tensor] | None) -> LinkedOp:
-    """A copy whose rows data selects: gather for a read, scatter for a write."""
-    assert op.write is not None
-    loops = tuple((Symbol(str(s)), n) for s, n in op.iteration_space.items())
-    data = {Symbol(str(s)): buffer for access in (*op.reads, op.write) for s, buffer in access.indirect}
-    values = [r for r in op.reads if r.buffer not in set(data.values()) or r.is_indirect]
-    reads = tuple(_access_walk(r, link, loops) for r in op.reads)
-    write = _access_walk(op.write, link, loops)
-    by_access = dict(zip(op.reads, reads, strict=True))
-    indices = {
-        symbol: (by_access[r].storage, Mover(by_access[r].where, loops))
-        for symbol, buffer in data.items()
-        for r in op.reads
-        if r.buffer == buffer and not r.is_indirect
-    }
-    cores = {Symbol(loop.name): loop.cores for loop in planned.planned}
-    ownership = own([(s, n, cores.get(s, 1)) for s, n in loops], lane_granules((w.where, w.stick) for w in (*reads, write)))
-    site = Site(_place(planned), loops, ownership, reads, write)
-    inputs = tuple((by_access[r].storage, Mover(by_access[r].where, loops, data=r.is_indirect)) for r in values)
-    runner = DenseOp(
-        planned.kernel,
-        dict(planned.parameters),
-        inputs,
-        link.target(planned.output),
-        Mover(write.where, loops, op.write.is_indirect),
-        indices,
-        watch,
-    )
-    return LinkedOp(planned.name, planned.kernel, site, runner)
