@@ -33,7 +33,7 @@ from lark.exceptions import VisitError
 from lark.tree import Meta
 
 MAX_LENGTH = 20_000  # characters; the longest shipped expression has fewer than 400
-MAX_DEPTH = 200  # keeps every recursive walk far from Python's own limit
+MAX_DEPTH = 100  # keeps every recursive walk far from Python's own limit
 MAX_DIGITS = 400  # digits or decimal exponent; float64 ends at 1e308
 
 _COMPARATORS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "in": "contains"}

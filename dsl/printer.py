@@ -63,7 +63,8 @@ def _text(expression: Expr) -> tuple[str, int]:
         case Name(id=identifier):
             return identifier, _ATOM
         case Attribute(base=base, name=name):
-            return f"{_at(base, _ATOM)}.{name}", _ATOM
+            # After a number, a point would be its own.
+            return f"{f'({to_text(base)})' if isinstance(base, Literal) else _at(base, _ATOM)}.{name}", _ATOM
         case Sequence(items=items):
             return f"[{', '.join(to_text(item) for item in items)}]", _ATOM
         case Slice(start=start, stop=stop, step=step):
