@@ -24,9 +24,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Specs = Annotated[list[Path] | None, typer.Argument(metavar="[SPEC]…", help="Spec files or folders of them; the shipped adapters if none is named.", show_default=False)]
+Specs = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[SPEC]…", help="Spec files or folders of them; the shipped adapters if none is named.", show_default=False),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A local model folder, or a config: spec such as `config:GPT2LMHeadModel,n_layer=2,seed=0`.")]
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A local model folder, or a config: spec such as `config:GPT2LMHeadModel,n_layer=2,seed=0`.")
+]
 ProfileName = Annotated[str, typer.Option("--profile", help="The backend release, a file of spyre_runtime/profiles.")]
 
 
@@ -56,7 +61,9 @@ def check(specs: Specs = None, as_json: Json = False) -> None:
 @app.command(epilog="Examples: `adapterc build -o build/patches` · `adapterc build my_adapter.yaml -o patches`")
 def build(
     specs: Specs = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the Python package that is written, whole or not at all.")] = Path("build/patches"),
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder of the Python package that is written, whole or not at all.")
+    ] = Path("build/patches"),
     as_json: Json = False,
 ) -> None:
     """Write the patches as a readable Python package; refuses what check refuses."""
@@ -66,14 +73,19 @@ def build(
     run("build", as_json, lambda: build_specs(find(specs or ()), output))
 
 
-@app.command(name="run", epilog="Examples: `adapterc run ./all-MiniLM-L6-v2 --text 'A sentence.'` · `adapterc run config:qwen3,num_hidden_layers=2 --ids 1,2,3`")
+@app.command(
+    name="run",
+    epilog="Examples: `adapterc run ./all-MiniLM-L6-v2 --text 'A sentence.'` · `adapterc run config:qwen3,num_hidden_layers=2 --ids 1,2,3`",
+)
 def run_model(
     model: Model,
     text: Annotated[list[str] | None, typer.Option("--text", help="A sentence to run on; may be given several times.")] = None,
     ids: Annotated[str | None, typer.Option("--ids", help="Token ids: `1,2,3`, or `1,2,3;4,5` for two sequences.")] = None,
     spec: Annotated[list[Path] | None, typer.Option("--spec", help="Spec files to use instead of the shipped adapters.")] = None,
     profile: ProfileName = "torch-spyre-2026-06",
-    dtype: Annotated[str, typer.Option("--dtype", help="`device`: the device's number format. `fp32`: unrounded values, every legality rule as it is.")] = "device",
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="`device`: the device's number format. `fp32`: unrounded values, every legality rule as it is.")
+    ] = "device",
     tokens: Annotated[int, typer.Option("--tokens", min=0, help="New tokens for a causal LM to generate greedily.")] = 8,
     as_json: Json = False,
 ) -> None:
@@ -81,13 +93,22 @@ def run_model(
     from adapterc.run import run_source
     from adapterc.specs import find
 
-    run("run", as_json, lambda: run_source(model, texts=text or (), ids=ids, specs=find(spec or ()), profile=profile, numerics=dtype, new_tokens=tokens))
+    run(
+        "run",
+        as_json,
+        lambda: run_source(model, texts=text or (), ids=ids, specs=find(spec or ()), profile=profile, numerics=dtype, new_tokens=tokens),
+    )
 
 
-@app.command(epilog="Examples: `adapterc explain ADC301` · `adapterc explain gelu_new.cube` · `adapterc explain 'ceil_to(50257, 16 * stick)'`")
+@app.command(
+    epilog="Examples: `adapterc explain ADC301` · `adapterc explain gelu_new.cube` · `adapterc explain 'ceil_to(50257, 16 * stick)'`"
+)
 def explain(
     what: Annotated[str, typer.Argument(metavar="CODE|RULE|SIZE", help="An error code, a rule (`adapter.rule`) or a size expression.")],
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]…", help="Values for the names of a size: `d=32 dtype=float16`.", show_default=False)] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=VALUE]…", help="Values for the names of a size: `d=32 dtype=float16`.", show_default=False),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Say what an error code means, what a rule does and why, or how a size comes about."""

@@ -51,7 +51,7 @@ def _code(code: str) -> Explanation:
     if code not in CODES:
         raise UserError("ADC903", f"there is no error code {code}", f"the codes go from {min(CODES)} to {max(CODES)}")
     entry = CODES[code]
-    return Explanation(code, "code", (f"{code}: {entry.title}", "", entry.text, "", f"Mend: {entry.mend}"))
+    return Explanation(code, "code", (f"{code}: {entry.title}", "", entry.text, "", f"Example: {entry.example}", f"Mend: {entry.mend}"))
 
 
 def _rule(name: str) -> Explanation | None:
@@ -74,8 +74,16 @@ def _adapter_lines(adapter: Adapter) -> tuple[str, ...]:
 
 def _rule_lines(adapter: Adapter, rule: Rule) -> tuple[str, ...]:
     header = rule.header
-    parts = [f"{adapter.name}: {adapter.summary}", f"{type(rule).__name__.lower()} {header.name} ({header.span})", f"  why: {header.reason}"]
-    parts += [f"  {key}: {to_text(value)}" for key in ("match", "substitute", "forward", "condition", "size") if (value := getattr(rule, key, None)) is not None]
+    parts = [
+        f"{adapter.name}: {adapter.summary}",
+        f"{type(rule).__name__.lower()} {header.name} ({header.span})",
+        f"  why: {header.reason}",
+    ]
+    parts += [
+        f"  {key}: {to_text(value)}"
+        for key in ("match", "substitute", "forward", "condition", "size")
+        if (value := getattr(rule, key, None)) is not None
+    ]
     if header.when is not None:
         parts.append(f"  when: {to_text(header.when)}")
     parts += [f"  accepts {edge}: {why}" for edge, why in header.accepts]

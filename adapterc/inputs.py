@@ -31,11 +31,17 @@ def id_inputs(loaded: Loaded, text: str) -> dict[str, torch.Tensor]:
     try:
         rows = [[int(number) for number in row.split(",")] for row in text.split(";")]
     except ValueError:
-        raise UserError("ADC504", f"--ids {text}: these are not token ids", "write numbers with commas, and `;` between sequences") from None
+        raise UserError(
+            "ADC504", f"--ids {text}: these are not token ids", "write numbers with commas, and `;` between sequences"
+        ) from None
     size = vocabulary(loaded)
     for number in (number for row in rows for number in row):
         if not 0 <= number < size:
-            raise UserError("ADC504", f"--ids {text}: token {number} is outside the vocabulary of {size}", "use ids from 0 to the vocabulary's size less one")
+            raise UserError(
+                "ADC504",
+                f"--ids {text}: token {number} is outside the vocabulary of {size}",
+                "use ids from 0 to the vocabulary's size less one",
+            )
     length = max(map(len, rows))
     ids = torch.tensor([row + [0] * (length - len(row)) for row in rows])
     mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows])

@@ -56,7 +56,11 @@ def parse_source(text: str) -> Source:
     if not text.startswith("config:"):
         folder = Path(text).expanduser()
         if not folder.is_dir():
-            raise UserError("ADC501", f"{text}: no such model folder", "give a folder with a config.json, or a config: spec such as config:BertModel,num_hidden_layers=2")
+            raise UserError(
+                "ADC501",
+                f"{text}: no such model folder",
+                "give a folder with a config.json, or a config: spec such as config:BertModel,num_hidden_layers=2",
+            )
         if not (folder / "config.json").is_file():
             raise UserError("ADC501", f"{text}: the folder has no config.json", "give the folder that save_pretrained wrote")
         return Source(text, folder=folder)
@@ -99,7 +103,11 @@ def _load_folder(source: Source, folder: Path) -> Loaded:
         model_class = _class_of(config)
         model = model_class.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise UserError("ADC503", f"{source.text}: Transformers {transformers.__version__} cannot load this model: {_first_line(error)}", "load it with AutoModel.from_pretrained first and mend what that reports") from error
+        raise UserError(
+            "ADC503",
+            f"{source.text}: Transformers {transformers.__version__} cannot load this model: {_first_line(error)}",
+            "load it with AutoModel.from_pretrained first and mend what that reports",
+        ) from error
     tokenizer = None
     if (folder / "tokenizer_config.json").is_file() or (folder / "tokenizer.json").is_file():
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -127,7 +135,11 @@ def _build(source: Source) -> Loaded:
             torch.manual_seed(source.seed)
             model = model_class(config) if model_class is not None else transformers.AutoModel.from_config(config)
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, ZeroDivisionError, ImportError) as error:
-        raise UserError("ADC503", f"{source.text}: Transformers {transformers.__version__} cannot build this config: {_first_line(error)}", "change the overrides") from error
+        raise UserError(
+            "ADC503",
+            f"{source.text}: Transformers {transformers.__version__} cannot build this config: {_first_line(error)}",
+            "change the overrides",
+        ) from error
     return Loaded(source, model.eval(), None)
 
 
@@ -140,7 +152,9 @@ def _classes_named(text: str, name: str) -> tuple[type[transformers.PreTrainedMo
         return None, found
     if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel) and found.config_class is not None:
         return found, found.config_class
-    near = difflib.get_close_matches(name, [*mapping, *(n for n in dir(transformers) if n.endswith(("Model", "Config", "LM", "Classification")))], n=1)
+    near = difflib.get_close_matches(
+        name, [*mapping, *(n for n in dir(transformers) if n.endswith(("Model", "Config", "LM", "Classification")))], n=1
+    )
     hint = f"did you mean `{near[0]}`?" if near else "name a model class, a config class or a model type of Transformers"
     raise UserError("ADC502", f"{text}: Transformers {transformers.__version__} knows no `{name}`", hint)
 
