@@ -83,7 +83,7 @@ class _Values:
         if isinstance(node, ast.Name):
             if node.id in self.names:
                 return self.names[node.id]
-            return _CONSTANTS[node.id] if node.id in _CONSTANTS else node.id
+            return _CONSTANTS.get(node.id, node.id)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
             return getattr(torch, node.attr)
         raise TypeError(ast.dump(node))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import pytest
 import sympy
 import torch
-
 from adapterc.spyre_runtime.ir import Access, Buffer, BufferRole, DeviceLayout, LoweredGraph, Op, OpKind, Origin, Step
 from adapterc.spyre_runtime.layouts import contiguous_strides, tiled
 
@@ -29,7 +28,13 @@ class GraphBuilder:
     inputs: list[str] = field(default_factory=list)
 
     def buffer(
-        self, name: str, size: Size, role: BufferRole, dtype: torch.dtype = torch.float16, order: Size | None = None, alias: str | None = None
+        self,
+        name: str,
+        size: Size,
+        role: BufferRole,
+        dtype: torch.dtype = torch.float16,
+        order: Size | None = None,
+        alias: str | None = None,
     ) -> str:
         stride = contiguous_strides(size)
         layout = tiled(size, stride, dtype, order or tuple(range(len(size))))
@@ -47,7 +52,9 @@ class GraphBuilder:
         index = sympy.Integer(offset) + sum(symbols[d] * s for d, s in zip(dims, stride, strict=True) if d is not None and loops[d] > 1)
         return Access(name, index, tuple((s, n) for s, n in zip(symbols, loops, strict=True) if n > 1))
 
-    def pointwise(self, function: str, name: str, size: Size, *reads: str, order: Size | None = None, dtype: torch.dtype = torch.float16) -> str:
+    def pointwise(
+        self, function: str, name: str, size: Size, *reads: str, order: Size | None = None, dtype: torch.dtype = torch.float16
+    ) -> str:
         """One op over the whole of `size`; operands have its size, size-1 dimensions broadcast."""
         self.buffer(name, size, BufferRole.COMPUTED, dtype, order)
         accesses = []
@@ -62,7 +69,9 @@ class GraphBuilder:
         compute = [] if function == "identity" else [Step(function, tuple(range(len(reads))))]
         origin = Origin(name, aten or f"aten.{function}.default", f"model.py:{len(self.ops) + 1}")
         reads = tuple(dict.fromkeys(reads))
-        self.ops.append(Op(f"op_{name}", kind, function, name, write, reads, body=(*loads, *compute), origin=origin, result_of=origin.target))
+        self.ops.append(
+            Op(f"op_{name}", kind, function, name, write, reads, body=(*loads, *compute), origin=origin, result_of=origin.target)
+        )
         return name
 
     def reduction(self, function: str, name: str, source: str, dim: int) -> str:

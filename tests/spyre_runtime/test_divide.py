@@ -27,7 +27,14 @@ def test_core_split_is_the_largest_divisor_that_fits(size, cores, expected):
 
 @pytest.mark.parametrize(
     "size, expected",
-    [((31, 64), (31, 1)), ((33, 64), (11, 1)), ((64, 2048), (32, 1)), ((7, 4096), (1, 32)), ((2, 32, 64), (1, 32, 1)), ((2, 7, 4304), (1, 1, 17))],
+    [
+        ((31, 64), (31, 1)),
+        ((33, 64), (11, 1)),
+        ((64, 2048), (32, 1)),
+        ((7, 4096), (1, 32)),
+        ((2, 32, 64), (1, 32, 1)),
+        ((2, 7, 4304), (1, 1, 17)),
+    ],
 )
 def test_pointwise_gives_cores_to_the_largest_loop_first(build, size, expected):
     build.input("x", size)
