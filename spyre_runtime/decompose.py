@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.fx
@@ -29,6 +30,8 @@ from .profile import Profile
 from .refusal import Refusal
 
 _HALF_AS_IS = {torch.bfloat16: torch.bfloat16, torch.float16: torch.float16, torch.complex32: torch.complex32}
+# Torch spells a matmul with K=1 as a product of flattened tensors; the device keeps the batch dimensions (see fx_rewrites.py).
+_LOWERED_AS_THEY_ARE = frozenset({"aten.mm", "aten.bmm"})
 
 
 class _SpelledOut(torch.fx.Interpreter):
@@ -65,7 +68,8 @@ def source_line(node: torch.fx.Node) -> str:
 def decomposition_table(profile: Profile) -> dict[Any, Decomposition]:
     """ATen's and Inductor's decompositions, without those that the device replaces or runs on the host."""
     table = dict(inductor_decomposition.decompositions)
-    for op in [op for op in table if str(op) in profile.fallbacks or str(op).rsplit(".", 1)[0] in profile.fallbacks]:
+    kept = profile.fallbacks | _LOWERED_AS_THEY_ARE
+    for op in [op for op in table if str(op) in kept or str(op).rsplit(".", 1)[0] in kept]:
         del table[op]
     active = profile.decompositions
     return {**table, **named(COMPOSITES, active), **named(PRIMITIVES, active)}
@@ -95,12 +99,21 @@ def _joint_patterns() -> Iterator[None]:
         joint_graph.pass_patterns[:] = saved
 
 
+@contextlib.contextmanager
+def _patterns_spelt(profile: Profile) -> Iterator[None]:
+    """What a pattern puts in place is taken apart by the same table as the graph."""
+    table = decomposition_table(profile)
+    with patch.object(inductor_decomposition, "fast_random_decomps", lambda: table):
+        yield
+
+
 def fake_inputs(graph: torch.fx.GraphModule) -> list[Any]:
     return [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
 
 
-def _mode_of(values: Sequence[Any]) -> FakeTensorMode:
-    for value in values:
+def fake_mode_of(graph: torch.fx.GraphModule) -> FakeTensorMode:
+    """The mode of the graph's own fake tensors."""
+    for value in pytree.tree_leaves([n.meta.get("val") for n in graph.graph.nodes]):
         if isinstance(value, FakeTensor):
             return value.fake_mode
     return FakeTensorMode()
@@ -145,10 +158,16 @@ def decompose(graph: torch.fx.GraphModule, profile: Profile) -> torch.fx.GraphMo
     graph: ATen ops, every placeholder with a fake tensor in meta["val"]. Raises Refusal where a decomposition cannot take the sizes.
     """
     inputs = fake_inputs(graph)
-    mode = _mode_of(inputs)
+    mode = fake_mode_of(graph)
     with half_stays_half():
         functional = _functional(graph, inputs, mode, profile)
-        with torch.no_grad(), V.set_fake_mode(mode), _joint_patterns(), inductor_config.patch({"permute_fusion": False}):
+        with (
+            torch.no_grad(),
+            V.set_fake_mode(mode),
+            _joint_patterns(),
+            _patterns_spelt(profile),
+            inductor_config.patch({"permute_fusion": False}),
+        ):
             functional = joint_graph.joint_graph_passes(functional)
             output = _output(functional)
             output.meta["user_visible_output_idxs"] = [i for i, n in enumerate(output.args[0]) if isinstance(n, torch.fx.Node)]  # type: ignore[arg-type]

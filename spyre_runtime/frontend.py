@@ -13,7 +13,7 @@ from .lower import lower
 from .padding import pad_matmuls, share_constants
 from .plan import Plan, build_plan
 from .profile import Profile
-from .propagate import Propagation, check_arrangements, propagate
+from .propagate import Propagation, check_arrangements, check_sticks, propagate
 from .refusal import refuse
 from .restickify import choose_layouts, insert_moves
 
@@ -70,7 +70,7 @@ def _input_layouts(graph: torch.fx.GraphModule, lowered: LoweredGraph, given: Ma
 def _without_kernel(graph: LoweredGraph, profile: Profile) -> None:
     """A host step for which there is no CPU kernel compiles, and raises when it runs."""
     for op in graph.ops:
-        if op.kind is OpKind.FALLBACK and op.function in profile.no_kernel:
+        if op.kind is OpKind.FALLBACK and not profile.runs_on_host(op.function):
             raise refuse(
                 f"fallback_without_kernel:{op.function}",
                 f"{op.function} would run on the host, where it has no kernel for tensors of the device",
@@ -93,6 +93,7 @@ def compile_graph(graph: torch.fx.GraphModule, profile: Profile, input_layouts: 
     check_arrangements(propagation)
     laid_out = insert_moves(propagation, choose_layouts(propagation, profile))
     padded = share_constants(pad_matmuls(laid_out, profile))
+    check_sticks(padded)
     plan = build_plan(padded, profile)
     _without_kernel(padded, profile)
     return Compilation(functional, lowered, propagation, laid_out, padded, plan)

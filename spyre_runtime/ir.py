@@ -23,6 +23,8 @@ from typing import Any
 import sympy
 import torch
 
+from .refusal import Obstacle
+
 
 class DataFormat(StrEnum):
     """Number formats that device memory holds; the values are the names of the public compiler (csrc/types_mapping.h)."""
@@ -243,6 +245,7 @@ class Op:
     attributes: tuple[tuple[str, Any], ...] = ()
     roles: MatmulRoles | None = None
     host_reads: tuple[str, ...] = ()  # buffers a fallback takes whole
+    obstacle: Obstacle | None = None  # why the loops could not be read; the op is refused when its layout is asked for
 
     @property
     def info(self) -> Mapping[str, Any]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.fx
 from torch._inductor import ir as inductor_ir
+from torch._inductor.exc import LoweringException
 from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
-from torch._subclasses.fake_tensor import FakeTensor
 
 from .custom_ops import public_name
-from .decompose import decomposition_table, fake_inputs, source_line
+from .decompose import decomposition_table, fake_inputs, fake_mode_of, source_line
 from .ir import Buffer, BufferRole, GraphName, LoweredGraph, Op, OpKind, Origin, data_format
 from .lowerings import COPY_BACK, MATMUL, ConstantUpload, DeviceReduction, device_lowerings
 from .profile import Profile
@@ -102,7 +103,11 @@ def _device_op(op: inductor_ir.ComputedBuffer) -> tuple[Op, Buffer]:
     origin = _origin(op)
     if op.is_no_op():
         return Op(op.get_operation_name(), OpKind.EMPTY, "empty", name, origin=origin), _buffer(name, BufferRole.EMPTY, layout)
-    body = record(op)
+    try:
+        body = record(op)
+    except Refusal as refusal:
+        unread = Op(op.get_operation_name(), OpKind.POINTWISE, "unread", name, origin=origin, obstacle=refusal.obstacle)
+        return unread, _buffer(name, BufferRole.COMPUTED, layout, alias)
     is_reduction = isinstance(data, inductor_ir.Reduction)
     function = _function(body, data)
     kind = OpKind.MATMUL if function == MATMUL else OpKind.REDUCTION if is_reduction else OpKind.POINTWISE
@@ -155,8 +160,7 @@ def _convert(session: GraphLowering) -> LoweredGraph:
             ops.append(
                 Op(op.get_operation_name(), OpKind.FALLBACK, _fallback_name(op), name, origin=_origin(op), host_reads=_read_names(op))
             )
-            if isinstance(getattr(op, "layout", None), inductor_ir.Layout) and not isinstance(op.layout, inductor_ir.NoneLayout):
-                buffers[name] = _buffer(name, BufferRole.FALLBACK, op.layout)
+            buffers[name] = Buffer(name, BufferRole.HANDLE, torch.uint8, (), ())
     return LoweredGraph(
         inputs=tuple(n for n in session.graph_input_names if n in buffers),
         outputs=tuple(session.get_output_names()),
@@ -182,12 +186,28 @@ def _graph_names(session: GraphLowering) -> tuple[GraphName, ...]:
     return tuple(names.values())
 
 
+def _cause(error: LoweringException, node: torch.fx.Node) -> Refusal:
+    """The refusal that a lowering raised; any other failure of Inductor's own lowering is a refusal, too."""
+    cause = error.__context__
+    if isinstance(cause, Refusal):
+        return cause
+    place = traceback.extract_tb(cause.__traceback__)[-1].name if cause is not None else "call_function"
+    shapes = [list(a.meta["val"].shape) for a in node.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor)]
+    return refuse(
+        f"LoweringException@torch/_inductor/lowering.py:{place}",
+        f"{public_name(node.target)} of {', '.join(map(str, shapes))} has no lowering: {cause or error}",
+        stage=_STAGE,
+        sizes=tuple(n for shape in shapes for n in shape),
+    )
+
+
 @contextlib.contextmanager
 def _located(session: GraphLowering) -> Iterator[None]:
     try:
         yield
-    except Refusal as refusal:
+    except (Refusal, LoweringException) as error:
         node = session.current_node
+        refusal = error if isinstance(error, Refusal) else _cause(error, node)
         raise Refusal(refusal.obstacle.at(node=node.name, source=source_line(node), op=public_name(node.target))) from None
 
 
@@ -196,7 +216,7 @@ def lower(graph: torch.fx.GraphModule, profile: Profile) -> LoweredGraph:
     inputs = fake_inputs(graph)
     with lowering_session(profile, device_lowerings(profile)):
         session = GraphLowering(graph, example_inputs=inputs, is_inference=True, get_decomp_fn=lambda: decomposition_table(profile))
-        mode = next(v.fake_mode for v in inputs if isinstance(v, FakeTensor))
+        mode = fake_mode_of(graph)
         with V.set_graph_handler(session), V.set_fake_mode(mode), V.set_extern_kernel_nodes([]), torch.no_grad():
             with _located(session):
                 session.run(*inputs)

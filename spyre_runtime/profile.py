@@ -68,13 +68,17 @@ class Profile:
     functions: Mapping[str, DeviceFunction]
     casts: Mapping[tuple[str, str], str]
     fallbacks: frozenset[str]
-    no_kernel: frozenset[str]
+    host_kernels: frozenset[str]
     decompositions: frozenset[str]
     restickify_formats: frozenset[DataFormat]
     gaps: Mapping[str, Note]
     faults: Mapping[str, Note]
     numeric: Mapping[str, Any]
     raw: Mapping[str, Any]
+
+    def runs_on_host(self, op: str) -> bool:
+        """Whether a fallback ("aten.sin.default") has a kernel for tensors of the device: named itself, or by its packet."""
+        return any(name in names for name in (op, op.rsplit(".", 1)[0]) for names in (self.fallbacks, self.host_kernels))
 
     def has_fault(self, name: str) -> bool:
         """Whether this release has the fault; asking for an id that no profile knows raises KeyError."""
@@ -128,7 +132,7 @@ def load_profile(name: str = DEFAULT_PROFILE) -> Profile:
         functions=_functions(raw["functions"]),
         casts=_casts(raw["casts"]),
         fallbacks=frozenset(raw["fallbacks"]["ops"]),
-        no_kernel=frozenset(raw["fallbacks"].get("no_kernel", ())),
+        host_kernels=frozenset(raw["fallbacks"]["kernels"]),
         decompositions=frozenset(raw["decompositions"]["ops"]),
         restickify_formats=frozenset(DataFormat(f) for f in raw["restickify"]["formats"]),
         gaps=_notes(raw.get("gaps")),

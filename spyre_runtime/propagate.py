@@ -481,6 +481,8 @@ def propagate(graph: LoweredGraph, inputs: Mapping[str, DeviceLayout]) -> Propag
     choices, previous = [], None
     for op in graph.ops:
         try:
+            if op.obstacle is not None:
+                raise Refusal(op.obstacle)
             choice = _device_choice(op, graph, known) if op.on_device else _host_choice(op, previous, graph)
         except Refusal as refusal:
             raise Refusal(refusal.obstacle.at(op=op.function, node=op.origin.node, source=op.origin.source)) from None
@@ -489,6 +491,21 @@ def propagate(graph: LoweredGraph, inputs: Mapping[str, DeviceLayout]) -> Propag
             choices.append(choice)
             known[op.output] = choice.layouts
     return Propagation(graph, layouts, tuple(choices))
+
+
+def check_sticks(graph: LoweredGraph) -> None:
+    """Every access of the laid-out graph must walk its sticks in a form that the device has. Raises Refusal.
+
+    Copies into a buffer of the graph get their layouts without a search, so they are seen here first.
+    """
+    for op in graph.device_ops():
+        for access in (*op.reads, op.write):
+            if access is None or access.is_indirect:
+                continue
+            try:
+                device_coordinates(graph.layout(access.buffer), access)
+            except Refusal as refusal:
+                raise Refusal(refusal.obstacle.at(op=op.function, node=op.origin.node, source=op.origin.source)) from None
 
 
 def check_arrangements(propagation: Propagation) -> None:

@@ -170,6 +170,7 @@ def _as_node(
     if call.function in _CASTS:
         dtype = call.extra[0] if call.extra else dtype
         args: tuple[Any, ...] = (*inputs[:1], dtype, *call.extra[1:])
+        named = {}
     else:
         args = (*inputs, *call.extra)
         if "dtype" in dict(call.named):
