@@ -145,7 +145,8 @@ def _declared(header: Header, where: Sequence[tuple[str, Type]]) -> tuple[dict[s
     faults: list[Diagnostic] = []
     sizes = {n for _, t in where if isinstance(t, TensorType) for d in t.dims if not isinstance(d, RestDims) for n in names(d)}
     for name, found in where:
-        if name in KNOWN_NAMES or name in sizes:
+        shared = name in sizes and found != ScalarType("size")  # a number that is also a dimension may well be declared as one
+        if name in KNOWN_NAMES or shared:
             what = "a name of the language" if name in KNOWN_NAMES else "also the name of a size"
             faults.append(Diagnostic("ADC222", f"The variable `{name}` is {what}.", found.span, "Choose another name."))
     try:

@@ -64,5 +64,6 @@ def _clip(text: str, column: int, room: int = 160) -> tuple[str, int]:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`Did you mean "x"?`, or nothing when no known word is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f'Did you mean "{near[0]}"?' if near else ""
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
+    return f'Did you mean "{by_lower[near[0]]}"?' if near and by_lower[near[0]] != word else ""

@@ -169,10 +169,12 @@ class Inference:
             return None
         polys = [size for size in sizes if size is not None]
         kind = "int" if kinds == {"int"} and spec.name != "div" else "any"
-        if spec.name in _ARITHMETIC:
+        constant = all(p.constant is not None for p in polys)
+        if spec.name in _ARITHMETIC and not (constant and spec.name == "pow"):
             found = _arithmetic(spec.name, polys)
             return NumberValue(kind, found) if found is not None else None
-        if spec.name in _WHOLE and all(p.constant is not None for p in polys):
+        if constant and spec.name in (*_WHOLE, "pow"):
+            # Powers of numbers may be large: the exact evaluator bounds them.
             value = derive(Call(spec.name, tuple(Literal(_exact(p)) for p in polys)), {}).value
             return NumberValue("int", number(value)) if isinstance(value, int | Fraction) else None
         if spec.name in _WHOLE:

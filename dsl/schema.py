@@ -65,13 +65,14 @@ def _split_values(root: yamltree.Node) -> list[Diagnostic]:
         for item in root.items:
             found += _split_values(item)
     if isinstance(root, yamltree.Mapping):
-        for (key, value), after in zip(root.entries, [*root.entries[1:], None], strict=True):
-            if isinstance(value, yamltree.Scalar) and value.style is None and after is not None:
+        for (key, value), after in zip(root.entries, root.entries[1:], strict=False):
+            if isinstance(value, yamltree.Scalar) and value.style is None:
                 opened = value.text.count("(") > value.text.count(")") or value.text.count("[") > value.text.count("]")
                 if opened and isinstance(after[1], yamltree.Scalar) and after[1].value is None:
                     message = f"The value of `{key.text}` ends at its first comma: inside {{…}}, YAML separates entries there."
                     found.append(Diagnostic("ADC116", message, value.span, "Put the expression in quotes."))
                     break
+        for _, value in root.entries:
             found += _split_values(value)
     return found
 
@@ -93,7 +94,14 @@ def _kind(rule: yamltree.Mapping) -> str | Diagnostic:
 
 def _complaints(root: yamltree.Node, part: str | None) -> list[Diagnostic]:
     errors: Iterable[ValidationError] = _validator(part).iter_errors(cast(Any, yamltree.plain(root)))
-    return [d for error in errors for d in _sentences(error, root)]
+    found = [d for error in errors for d in _sentences(error, root)]
+    # A key that is missing because it is misspelt is one fault, not two.
+    meant = {d.hint.split('"')[1] for d in found if d.code == "ADC110" and '"' in d.hint}
+    return [d for d in found if not (d.code == "ADC111" and any(d.message == _missing(key) for key in meant))]
+
+
+def _missing(key: str) -> str:
+    return f"The key `{key}` is missing."
 
 
 def _sentences(error: ValidationError, root: yamltree.Node) -> list[Diagnostic]:
@@ -119,24 +127,22 @@ def _sentences(error: ValidationError, root: yamltree.Node) -> list[Diagnostic]:
             missing = [key for key in _rule(error) if node.get(key) is None]
             # Several missing keys come as several errors, each naming its own.
             key = next((key for key in missing if f"'{key}'" in error.message), missing[0])
-            return [
-                Diagnostic("ADC111", f"The key `{key}` is missing.", _head(node), f"Add `{key}:`. {_description(detail, key)}".rstrip())
-            ]
+            return [Diagnostic("ADC111", _missing(key), _head(node), f"Add `{key}:`. {_description(detail, key)}".rstrip())]
         case "type":
             wanted = _rule(error) if isinstance(_rule(error), list) else [_rule(error)]
             words = " or ".join(_TYPE_WORDS.get(str(w), str(w)) for w in wanted)
-            return [Diagnostic("ADC112", f"{name} must be {words}, not {_kind_of(node)}.", node.span, str(detail.get("description", "")))]
+            return [Diagnostic("ADC112", f"{name} must be {words}, not {_kind_of(node)}.", node.span, _help(detail))]
         case "enum":
             allowed = [str(value) for value in _rule(error)]
             hint = did_you_mean(str(error.instance), allowed) or f"Write one of {', '.join(allowed)}."
             return [Diagnostic("ADC112", f"{name} cannot be `{_short(error.instance)}`.", node.span, hint)]
         case "pattern" | "maxLength" if "propertyNames" in error.absolute_schema_path:
             key = _named(node, str(error.instance))
-            return [Diagnostic("ADC112", f"`{_short(error.instance)}` cannot be a name.", key, str(detail.get("description", "")))]
+            return [Diagnostic("ADC112", f"`{_short(error.instance)}` cannot be a name.", key, _help(detail))]
         case "pattern":
-            return [Diagnostic("ADC112", f"{name} cannot be `{_short(error.instance)}`.", node.span, str(detail.get("description", "")))]
+            return [Diagnostic("ADC112", f"{name} cannot be `{_short(error.instance)}`.", node.span, _help(detail))]
         case "minLength" | "minItems" | "minProperties":
-            return [Diagnostic("ADC112", f"{name} is empty.", node.span, str(detail.get("description", "Fill it or remove it.")))]
+            return [Diagnostic("ADC112", f"{name} is empty.", node.span, _help(detail))]
         case "maxLength" | "maxItems":
             return [Diagnostic("ADC112", f"{name} is too long: at most {_rule(error)}.", node.span, "Shorten it.")]
         case "uniqueItems":
@@ -146,9 +152,7 @@ def _sentences(error: ValidationError, root: yamltree.Node) -> list[Diagnostic]:
         case "oneOf":
             choices = ", ".join(f"`{key}`" for branch in _rule(error) for key in branch.get("required", ()))
             return [Diagnostic("ADC111", f"Exactly one of {choices} must be given.", _head(node), "Keep the one that says what is meant.")]
-    return [
-        Diagnostic("ADC112", f"{name} does not fit the schema: {_short(error.message)}.", node.span, str(detail.get("description", "")))
-    ]
+    return [Diagnostic("ADC112", f"{name} does not fit the schema: {_short(error.message)}.", node.span, _help(detail))]
 
 
 def _alternatives(error: ValidationError, root: yamltree.Node, name: str, node: yamltree.Node) -> list[Diagnostic]:
@@ -166,7 +170,7 @@ def _alternatives(error: ValidationError, root: yamltree.Node, name: str, node: 
     flat = [w for item in wanted for w in (item if isinstance(item, list) else [item])]
     words = " or ".join(dict.fromkeys(_TYPE_WORDS.get(str(w), str(w)) for w in flat))
     detail = error.schema if isinstance(error.schema, Mapping) else {}
-    return [Diagnostic("ADC112", f"{name} must be {words}, not {_kind_of(node)}.", node.span, str(detail.get("description", "")))]
+    return [Diagnostic("ADC112", f"{name} must be {words}, not {_kind_of(node)}.", node.span, _help(detail))]
 
 
 def _rule(error: ValidationError) -> Any:
@@ -220,6 +224,10 @@ def _kind_of(node: yamltree.Node) -> str:
 def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _help(detail: Mapping[str, Any]) -> str:
+    return str(detail.get("description", "See docs/spec-reference.md."))
 
 
 def _description(detail: Mapping[str, Any], key: str) -> str:

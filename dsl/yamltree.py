@@ -278,7 +278,8 @@ def scalar_origin(scalar: Scalar, source: str) -> Origin:
         cursor += 1
     for character in scalar.text:
         if not character.isspace():
-            while cursor < scalar.end and source[cursor].isspace():
+            # A backslash at the end of a line joins it with the next.
+            while cursor < scalar.end and (source[cursor].isspace() or (scalar.style == '"' and source.startswith("\\\n", cursor))):
                 cursor += 1
             # Inside quotes a backslash (or a doubled quote) stands before what it means.
             if scalar.style == '"' and source[cursor : cursor + 1] == "\\" and character != "\\":
