@@ -161,8 +161,15 @@ def _drop_identities(module: fx.GraphModule) -> None:
             changes = {"dtype": after.dtype} if before.dtype != after.dtype else {}
             node.target, node.args = aten._to_copy.default, (source,)
             node.kwargs = {**changes, "device": after.device} if before.device != after.device else changes
-        elif (packet is aten.dropout and node.args[2] is False) or (node.target in _SAME_VALUE and _same_tensor(node, source)):
+        elif (packet is aten.dropout and node.args[2] is False and not _returns_input(node)) or (
+            node.target in _SAME_VALUE and _same_tensor(node, source)
+        ):
             node.replace_all_uses_with(source)
+
+
+def _returns_input(node: fx.Node) -> bool:
+    """Whether the graph would return one of its inputs as it came, which is a copy to torch and work for the device."""
+    return node.all_input_nodes[0].op == "placeholder" and any(user.op == "output" for user in node.users)
 
 
 def _same_tensor(node: fx.Node, source: fx.Node) -> bool:
