@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.fx import Graph, Node
 
-from .graph import BUFFER, HIDDEN, INDEX, WEIGHT, dependences, shape, value
+from .graph import BUFFER, INDEX, WEIGHT, dependences, mutates, shape, value
 from .growth import CannotGrow, Growth
 from .lanes import check_lanes
 from .match import Match
@@ -35,6 +35,7 @@ class GrowthPlan:
     contracted: list[tuple[Node, Node, Node]] = field(default_factory=list)
     summed: list[tuple[Node, Node]] = field(default_factory=list)
     compensated: dict[Node, Growth] = field(default_factory=dict)
+    cuts: list[tuple[Node, Node]] = field(default_factory=list)  # (reader outside the graph, grown value)
     _queue: list[Node] = field(default_factory=list)
 
     def operand(self, user: Node, node: Any, growth: Growth) -> None:
@@ -70,10 +71,13 @@ class GrowthPlan:
     def compensate(self, user: Node, growth: Growth) -> None:
         self.compensated[user] = growth
 
+    def cut(self, user: Node, node: Node) -> None:
+        self.cuts.append((user, node))
+
     def _copied(self, node: Node) -> bool:
-        """Weights, and what the host makes of positions and masks, grow as padded copies; everything else grows in place."""
+        """Inputs, weights, and what the host makes of positions and masks, grow as padded copies; everything else grows in place."""
         found = self.depends[node]
-        return node.op == "get_attr" or (node.op != "placeholder" and found <= {BUFFER, INDEX}) or found <= {WEIGHT, BUFFER}
+        return node.op in ("placeholder", "get_attr") or found <= {BUFFER, INDEX} or found <= {WEIGHT, BUFFER}
 
     def spread(self) -> None:
         while self._queue:
@@ -83,12 +87,8 @@ class GrowthPlan:
             if node is self.crop:
                 continue
             for user in list(node.users):
-                if user.op != "output" and self._swallows(user, node):
-                    continue
-                consume(self, user, node, growth)
-
-    def _swallows(self, user: Node, node: Node) -> bool:
-        return not user.users and value(user) is not None
+                if user.users or user.op == "output" or mutates(user) or value(user) is None:
+                    consume(self, user, node, growth)
 
 
 def plan_growth(graph: Graph, match: Match, dim: str, new: int, fills: Mapping[str, float], crop: bool, kinds: Mapping[Node, str]) -> GrowthPlan:
@@ -135,4 +135,4 @@ def _axis_of(node: Node, old: int) -> int:
     return axes[-1]
 
 
-__all__ = ["CannotGrow", "GrowthPlan", "HIDDEN", "plan_growth"]
+__all__ = ["CannotGrow", "GrowthPlan", "plan_growth"]

@@ -169,7 +169,7 @@ def rewrite_graph(
     spread_load(graph, kinds)
     for rule in rules:
         if isinstance(rule, Place):
-            fired[rule.origin.name] += int(place(graph, rule, kinds, context) > 0)
+            fired[rule.origin.name] += int(place(graph, rule, kinds, context, tracer) > 0)
     refresh(graph, tracer)
     graph.lint()
     module.recompile()

@@ -13,7 +13,7 @@ import torch
 from torch.fx import Graph, Node
 
 from .context import Context
-from .graph import BUFFER, INDEX, WEIGHT, dependences, mutated_inputs, mutates, value
+from .graph import BUFFER, INDEX, WEIGHT, dependences, mutates, value
 from .match import Match, Matcher
 from .rewrite import local_context, weight_only
 from .rules import Boundary, Place
@@ -22,9 +22,10 @@ from .trace import Tracer
 aten = torch.ops.aten
 
 
-def place(graph: Graph, rule: Place, kinds: Mapping[Node, str], context: Context) -> int:
+def place(graph: Graph, rule: Place, kinds: Mapping[Node, str], context: Context, tracer: Tracer) -> int:
     """Mark what the rule places on the host. Returns how many nodes (parameter-free) or sites were marked."""
     if rule.what == "parameter-free":
+        counters_on_host(graph, kinds, tracer)
         return _parameter_free(graph, kinds)
     if rule.what == "module":
         assert rule.module is not None
@@ -43,14 +44,36 @@ def _parameter_free(graph: Graph, kinds: Mapping[Node, str]) -> int:
     """Masks, positions and tables: whatever depends on no weight and no hidden state."""
     depends = dependences(graph, kinds)
     marked = 0
-    written = {target for node in graph.nodes for target in mutated_inputs(node)}
     for node in graph.nodes:
         if node.op != "call_function" or "stage" in node.meta or mutates(node):
             continue
-        if depends[node] <= {BUFFER, INDEX} and not written.intersection(node.all_input_nodes):
+        if depends[node] <= {BUFFER, INDEX}:
             node.meta["stage"] = "host"
             marked += 1
     return marked
+
+
+def counters_on_host(graph: Graph, kinds: Mapping[Node, str], tracer: Tracer) -> int:
+    """A cache counts its tokens in place. The sum is worked out on the host, and the counter gets it by a copy."""
+    depends = dependences(graph, kinds)
+    done = 0
+    for node in list(graph.nodes):
+        functional = _FUNCTIONAL.get(str(node.target))
+        if functional is None or not depends[node] <= {BUFFER, INDEX}:
+            continue
+        target = node.args[0]
+        assert isinstance(target, Node)
+        with graph.inserting_before(node):
+            total = tracer.call(functional, node.args, node.kwargs, node, rule="counter")
+            copy = tracer.call(aten.copy_.default, (target, total), {}, node, rule="counter")
+        copy.meta["val"] = target.meta["val"]
+        node.replace_all_uses_with(total)
+        graph.erase_node(node)
+        done += 1
+    return done
+
+
+_FUNCTIONAL = {"aten.add_.Tensor": aten.add.Tensor, "aten.add_.Scalar": aten.add.Scalar, "aten.sub_.Tensor": aten.sub.Tensor}
 
 
 def _early(graph: Graph, nodes: list[Node], kinds: Mapping[Node, str]) -> int:

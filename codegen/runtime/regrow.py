@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .graph import INDEX, arguments, is_getitem, packet, set_argument, shape
+from .graph import BUFFER, WEIGHT, arguments, is_getitem, packet, set_argument, shape
 from .grow import GrowthPlan
 from .growth import Growth
 from .trace import Tracer, annotate
@@ -26,7 +26,7 @@ def carry_out(plan: GrowthPlan, tracer: Tracer, rule: str) -> None:
         user.replace_input_with(operand, copy)
     changed = set(copies.values())
     for node in order:
-        if node.op != "call_function" or not (node in plan.grown or changed.intersection(node.all_input_nodes)):
+        if node.op != "call_function" or any(node is reader for reader, _ in plan.cuts) or not (node in plan.grown or changed.intersection(node.all_input_nodes)):
             continue
         _resize(plan, node, plan.grown.get(node), sizes)
         changed.add(node)
@@ -35,6 +35,8 @@ def carry_out(plan: GrowthPlan, tracer: Tracer, rule: str) -> None:
         node.meta["val"] = tracer.evaluate(node)
         if node not in plan.grown and packet(node) not in SPLITS:
             changed.discard(node)
+    for reader, node in plan.cuts:
+        _cut(plan, tracer, reader, node, rule)
     if plan.crop is not None:
         _crop(plan, tracer, plan.crop, plan.grown[plan.crop], rule)
 
@@ -53,7 +55,8 @@ def _padded_copies(plan: GrowthPlan, tracer: Tracer, rule: str) -> dict[tuple[No
 
 
 def _padded(plan: GrowthPlan, tracer: Tracer, operand: Node, growths: tuple[Growth, ...], fill: float, rule: str) -> Node:
-    stage = None if INDEX in plan.depends[operand] else "load"  # what follows from positions goes where `place` puts it
+    # What follows from positions goes where `place` puts it; an input of the device grows there.
+    stage = "load" if plan.depends[operand] <= {WEIGHT, BUFFER} else None
     after = operand.next
     while after.op == "placeholder":
         after = after.next
@@ -65,6 +68,14 @@ def _padded(plan: GrowthPlan, tracer: Tracer, operand: Node, growths: tuple[Grow
             }  # fmt: skip
             result = tracer.insert(pad_groups, operands, operand, rule=rule, stage=stage)
     return result
+
+
+def cut_groups(x: torch.Tensor, axis: int, outer: int, old: int, new: int, inner: int) -> torch.Tensor:
+    """The real elements of a grown value: what `pad_groups` added is gone again."""
+    if outer == 1:
+        return x.narrow(axis, 0, old * inner)
+    grouped = x.reshape(*x.shape[:axis], outer, new * inner, *x.shape[axis + 1 :])
+    return grouped.narrow(axis + 1, 0, old * inner).reshape(*x.shape[:axis], outer * old * inner, *x.shape[axis + 1 :])
 
 
 def pad_groups(x: torch.Tensor, axis: int, outer: int, old: int, new: int, inner: int, fill: float) -> torch.Tensor:
@@ -172,6 +183,14 @@ def _reduced(node: Node, given: dict[str, Any]) -> set[int]:
     dims = given.get("dim")
     listed = range(rank) if dims in (None, []) else [dims] if isinstance(dims, int) else dims
     return {d % rank for d in listed}
+
+
+def _cut(plan: GrowthPlan, tracer: Tracer, reader: Node, node: Node, rule: str) -> None:
+    growth = plan.grown[node]
+    with plan.graph.inserting_before(reader):
+        operands = {"x": node, "axis": growth.axis, "outer": growth.outer, "old": growth.old, "new": growth.new, "inner": growth.inner}
+        real = tracer.insert(cut_groups, operands, node, rule=rule)
+    reader.replace_input_with(node, real)
 
 
 def _crop(plan: GrowthPlan, tracer: Tracer, root: Node, growth: Growth, rule: str) -> None:

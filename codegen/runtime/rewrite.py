@@ -8,17 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.fx import Graph, Node
 
 from .context import Context
 from .errors import ENDLESS_RULES, FIGHTING_RULES, SUBSTITUTE, PatchError
-from .graph import BUFFER, WEIGHT, dependences, dtype, packet, remove_dead, shape, value
+from .graph import BUFFER, WEIGHT, dependences, dtype, mutated_inputs, mutates, packet, remove_dead, shape, value
 from .match import Match, Matcher, Miss
 from .normal import identity_source
 from .rules import Rewrite
 from .trace import Tracer, wanted_names
 
 MAX_ROUNDS = 16
+aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def apply_once(graph: Graph, rule: Rewrite, kinds: Mapping[Node, str], context: 
     weights = weight_only(graph, kinds)
     loaded: dict[tuple[object, ...], Mapping[str, Any]] = {}
     for node in list(graph.nodes):
-        if node.op != "call_function" or not node.users:
+        if node.op != "call_function" or not (node.users or mutates(node)):
             continue
         matcher = Matcher(rule.pattern, weights)
         match = matcher.at(node)
@@ -93,9 +95,12 @@ def _substitute(
         raise PatchError(
             SUBSTITUTE, f"{name} replaces {dtype(root)}{list(shape(root))} by {made}.", rule.origin.place, "Add a cast or a reshape to its substitute."
         )
+    with graph.inserting_before(root):
+        for written in mutated_inputs(root):
+            copy = tracer.call(aten.copy_.default, (written, new), {}, root, rule=name)
+            copy.meta["val"] = written.meta["val"]
     root.replace_all_uses_with(new)
-    if root not in new.all_input_nodes:
-        graph.erase_node(root)
+    graph.erase_node(root)
 
 
 def tracer_device(node: Node) -> Any:

@@ -36,6 +36,7 @@ class Plan(Protocol):
     def contract(self, user: Node, *operands: Node) -> None: ...
     def sum_of_zeros(self, user: Node, operand: Node) -> None: ...
     def compensate(self, user: Node, growth: Growth) -> None: ...
+    def cut(self, user: Node, node: Node) -> None: ...
 
 
 def produce(plan: Plan, node: Node, growth: Growth) -> None:
@@ -90,9 +91,10 @@ def produce(plan: Plan, node: Node, growth: Growth) -> None:
 
 def consume(plan: Plan, user: Node, node: Node, growth: Growth) -> None:
     """Say what becomes of `user` now that its operand `node` has grown. Raises CannotGrow."""
-    if user.op == "output":
-        raise CannotGrow(f"{node.name} is an output of the graph")
     name = packet(user)
+    if user.op == "output" or (name == "copy_" and user.args[0] is not node):
+        plan.cut(user, node)  # who reads it outside the graph gets the size that it knows
+        return
     if name is None or mutates(user):
         raise CannotGrow(f"{user.name} ({user.target}) keeps the value of {node.name} outside the graph")
     given = arguments(user)
