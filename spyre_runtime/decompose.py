@@ -108,7 +108,8 @@ def _patterns_spelt(profile: Profile) -> Iterator[None]:
 
 
 def fake_inputs(graph: torch.fx.GraphModule) -> list[Any]:
-    return [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
+    """Example values of the placeholders: fake tensors, and plain numbers for what is no tensor."""
+    return [n.meta.get("val", 0) for n in graph.graph.nodes if n.op == "placeholder"]
 
 
 def fake_mode_of(graph: torch.fx.GraphModule) -> FakeTensorMode:

@@ -13,7 +13,7 @@ from .lower import lower
 from .padding import pad_matmuls, share_constants
 from .plan import Plan, build_plan
 from .profile import Profile
-from .propagate import Propagation, check_arrangements, check_sticks, propagate
+from .propagate import Propagation, check_arrangements, check_index_data, check_sticks, propagate
 from .refusal import refuse
 from .restickify import choose_layouts, insert_moves
 
@@ -95,5 +95,6 @@ def compile_graph(graph: torch.fx.GraphModule, profile: Profile, input_layouts: 
     padded = share_constants(pad_matmuls(laid_out, profile))
     check_sticks(padded)
     plan = build_plan(padded, profile)
+    check_index_data(padded)
     _without_kernel(padded, profile)
     return Compilation(functional, lowered, propagation, laid_out, padded, plan)

@@ -191,7 +191,7 @@ class OpKind(StrEnum):
     CONSTANT = "constant"  # uploads a literal
     EMPTY = "empty"  # allocates without writing
     FALLBACK = "fallback"  # runs on the host
-    OUTPUT = "output"  # one result of a fallback, placed on the device
+    OUTPUT = "output"  # a result that the host or a library call puts on the device
     RESTICKIFY = "restickify"
 
 

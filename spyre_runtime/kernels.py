@@ -66,9 +66,10 @@ def _operands(op: Op) -> tuple[list[Access], list[float]]:
         elif step.function == "constant" and step.value is not None:
             numbers.append(float(step.value))
         else:
+            where = "store_reduction" if op.is_reduction else "store"
             raise _blame(
                 op,
-                "Unsupported@_inductor/spyre_kernel.py:store",
+                f"Unsupported@_inductor/spyre_kernel.py:{where}",
                 f"{op.function} is applied to the result of {step.function} inside one loop nest",
             )
     return tensors, numbers
@@ -111,6 +112,17 @@ def _cast(graph: LoweredGraph, op: Op, profile: Profile) -> str:
     return program
 
 
+def _inner_casts(op: Op, profile: Profile) -> None:
+    """Casts before the op's last step; whether the device could do them is asked first."""
+    for step in op.body:
+        facts = dict(step.attributes)
+        if step.function != "to_dtype" or facts.get("src_dtype") is None:
+            continue
+        source, target = (str(d).removeprefix("torch.") for d in (facts["src_dtype"], facts.get("arg1", facts.get("dtype"))))
+        if (source, target) not in profile.casts:
+            raise _blame(op, "type_conversion", f"the device has no program that turns {source} into {target} before {op.function}")
+
+
 def _takes(program: str, op: Op, found: DataFormat, profile: Profile) -> bool:
     if found is DataFormat.DL16 or program == IDENTITY or op.function == "to_dtype":
         return True
@@ -122,6 +134,7 @@ def _takes(program: str, op: Op, found: DataFormat, profile: Profile) -> bool:
 
 def select_kernel(graph: LoweredGraph, op: Op, profile: Profile) -> Kernel:
     """The program for a device op. Raises Refusal where there is none ("unimplemented"), or none for a format ("op_dtype:…")."""
+    _inner_casts(op, profile)
     program = _program(graph, op, profile)
     tensors, numbers = _operands(op)
     names = PARAMETERS.get(op.function, ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 
 from .custom_ops import public_name
-from .decompose import decomposition_table, fake_inputs, fake_mode_of, source_line
+from .decompose import fake_inputs, fake_mode_of, source_line
 from .ir import Buffer, BufferRole, GraphName, LoweredGraph, Op, OpKind, Origin, data_format
 from .lowerings import COPY_BACK, MATMUL, ConstantUpload, DeviceReduction, device_lowerings
 from .profile import Profile
@@ -137,7 +137,8 @@ def _read_names(op: Any) -> tuple[str, ...]:
 
 
 def _fallback_name(op: Any) -> str:
-    return public_name(op.op_overload) if getattr(op, "op_overload", None) is not None else str(op.python_kernel_name)
+    overload = getattr(op, "op_overload", None)
+    return public_name(overload) if overload is not None else type(op).__name__
 
 
 def _convert(session: GraphLowering) -> LoweredGraph:
@@ -153,8 +154,9 @@ def _convert(session: GraphLowering) -> LoweredGraph:
             converted, buffer = _device_op(op)
             ops.append(converted)
             buffers[name] = buffer
-        elif isinstance(op, inductor_ir.MultiOutput):
-            ops.append(Op(op.get_operation_name(), OpKind.OUTPUT, "output", name, origin=_origin(op), host_reads=_read_names(op)))
+        elif not isinstance(op, inductor_ir.FallbackKernel):  # a fallback's result, a transfer, or a library call
+            function = "output" if isinstance(op, inductor_ir.MultiOutput) else _fallback_name(op)
+            ops.append(Op(op.get_operation_name(), OpKind.OUTPUT, function, name, origin=_origin(op), host_reads=_read_names(op)))
             buffers[name] = _buffer(name, BufferRole.FALLBACK, op.layout)
         else:
             ops.append(
@@ -191,7 +193,8 @@ def _cause(error: LoweringException, node: torch.fx.Node) -> Refusal:
     cause = error.__context__
     if isinstance(cause, Refusal):
         return cause
-    place = traceback.extract_tb(cause.__traceback__)[-1].name if cause is not None else "call_function"
+    frames = traceback.extract_tb(cause.__traceback__) if cause is not None else []
+    place = next((f.name for f in reversed(frames) if f.filename.endswith("_inductor/lowering.py")), "call_function")
     shapes = [list(a.meta["val"].shape) for a in node.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor)]
     return refuse(
         f"LoweringException@torch/_inductor/lowering.py:{place}",
@@ -201,25 +204,25 @@ def _cause(error: LoweringException, node: torch.fx.Node) -> Refusal:
     )
 
 
-@contextlib.contextmanager
-def _located(session: GraphLowering) -> Iterator[None]:
-    try:
-        yield
-    except (Refusal, LoweringException) as error:
-        node = session.current_node
-        refusal = error if isinstance(error, Refusal) else _cause(error, node)
-        raise Refusal(refusal.obstacle.at(node=node.name, source=source_line(node), op=public_name(node.target))) from None
+class _Session(GraphLowering):
+    """Inductor's interpreter, with failures told as refusals at their node."""
+
+    def run_node(self, n: torch.fx.Node) -> object:
+        try:
+            return super().run_node(n)
+        except (Refusal, LoweringException) as error:
+            refusal = error if isinstance(error, Refusal) else _cause(error, n)
+            raise Refusal(refusal.obstacle.at(node=n.name, source=source_line(n), op=public_name(n.target))) from None
 
 
 def lower(graph: torch.fx.GraphModule, profile: Profile) -> LoweredGraph:
     """One op a compute step, no layouts yet. Raises Refusal where the device or the release has no lowering."""
     inputs = fake_inputs(graph)
     with lowering_session(profile, device_lowerings(profile)):
-        session = GraphLowering(graph, example_inputs=inputs, is_inference=True, get_decomp_fn=lambda: decomposition_table(profile))
+        session = _Session(graph, example_inputs=inputs, is_inference=True, get_decomp_fn=dict)
         mode = fake_mode_of(graph)
         with V.set_graph_handler(session), V.set_fake_mode(mode), V.set_extern_kernel_nodes([]), torch.no_grad():
-            with _located(session):
-                session.run(*inputs)
+            session.run(*inputs)
             _drop_dead(session)
             split_bodies(session)
             return _convert(session)

@@ -105,9 +105,10 @@ class _Site:
 
 
 def _index_buffers(op: Op) -> frozenset[str]:
-    """Buffers whose values are used as indices."""
-    accesses = [*op.reads, *([op.write] if op.write else [])]
-    return frozenset(buffer for access in accesses for _, buffer in access.indirect)
+    """Buffers whose values are used as indices. Of several that index one load, this release recognises only the last."""
+    last = {access.indirect[-1][1] for access in op.reads if access.indirect}
+    written = {buffer for _, buffer in op.write.indirect} if op.write else set()
+    return frozenset(last | written)
 
 
 def _order(stick_dim: int, size: tuple[int, ...], coords: Coordinates) -> tuple[int, ...]:
@@ -506,6 +507,26 @@ def check_sticks(graph: LoweredGraph) -> None:
                 device_coordinates(graph.layout(access.buffer), access)
             except Refusal as refusal:
                 raise Refusal(refusal.obstacle.at(op=op.function, node=op.origin.node, source=op.origin.source)) from None
+
+
+def check_index_data(graph: LoweredGraph) -> None:
+    """Index data may choose rows, not places within a stick: this release fails on the latter when it writes the program."""
+    for op in graph.device_ops():
+        for access in (*op.reads, op.write):
+            if access is None or not access.indirect:
+                continue
+            layout = graph.layout(access.buffer)
+            if device_coordinates(layout, access)[-1].free_symbols & {symbol for symbol, _ in access.indirect}:
+                raise refuse(
+                    "KeyError@_inductor/codegen/superdsc.py:_create_sdsc_tensors",
+                    f"index data picks elements along the stick of {access.buffer} (device size {list(layout.device_size)})",
+                    stage="plan",
+                    op=op.function,
+                    node=op.origin.node,
+                    source=op.origin.source,
+                    sizes=layout.device_size,
+                    fault="gather-along-stick",
+                )
 
 
 def check_arrangements(propagation: Propagation) -> None:
