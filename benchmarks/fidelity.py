@@ -51,9 +51,11 @@ def main(argv: list[str] | None = None) -> int:
     started = time.monotonic()
     verdicts: collections.Counter[str] = collections.Counter()
     own_failures: collections.Counter[str] = collections.Counter()
+    beyond_span = 0
     with args.output.open("w", encoding="utf-8") as output:
         for done, answer in enumerate(Pool(args.jobs).run(rows), start=1):
             verdicts[answer["verdict"]] += 1
+            beyond_span += bool(answer.get("spans"))
             if answer["error_kind"].startswith("replay:"):
                 own_failures[answer["error_kind"]] += 1
             output.write(json.dumps(answer) + "\n")
@@ -65,6 +67,7 @@ def main(argv: list[str] | None = None) -> int:
         "jobs": args.jobs,
         "verdicts": dict(verdicts),
         "failures": dict(own_failures),
+        "rows_beyond_span": beyond_span,
         "answers": str(args.output),
     }
     if args.json:

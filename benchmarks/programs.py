@@ -147,12 +147,13 @@ def resolve(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[s
     on_tensor = isinstance(args[0] if args else None, torch.fx.Node) and hasattr(torch.Tensor, name)
     if on_tensor and len(args) > 1 and all(type(a) is int for a in args[1:]):
         return "call_method", name  # only methods take sizes and dimensions one by one: reshape(x, 1, -1)
-    found = _overload(name) or _named(torch, name)
+    # torch.nn.functional before torch: where both have a name (embedding, dropout), Dynamo records the former's arguments.
+    found = _overload(name) or _named(functional, name) or _named(torch, name)
     if found is not None:
         return "call_function", found
     if on_tensor:
         return "call_method", name
-    for space in (functional, torch._C._nn, torch.special):
+    for space in (torch._C._nn, torch.special):
         if (found := _named(space, name)) is not None:
             return "call_function", found
     if name.startswith("linalg_") and (found := _named(torch.linalg, name.removeprefix("linalg_"))) is not None:
@@ -183,6 +184,11 @@ def _call(graph: torch.fx.Graph, name: str, text: str, values: _Values) -> torch
     return graph.create_node(kind, target, tuple(args), kwargs)
 
 
+def _listed(text: str, names: dict[str, torch.fx.Node]) -> tuple[torch.fx.Node, ...]:
+    complete = split_top(text.removeprefix("("))[:-1]
+    return tuple(names[name] for name in complete if name in names)
+
+
 def parse_program(text: str, inputs: int) -> torch.fx.GraphModule:
     """The program over placeholders x0 … x<inputs-1>. Raises ProgramError when it cannot be read."""
     graph = torch.fx.Graph()
@@ -191,7 +197,9 @@ def parse_program(text: str, inputs: int) -> torch.fx.GraphModule:
     result: Any = ()
     for statement in filter(None, (s.strip() for s in text.split("; "))):
         if statement.startswith("ret"):
-            result = values(statement.removeprefix("ret").strip())
+            text_of_result = statement.removeprefix("ret").strip()
+            # The table cuts off very long lists of results; what is left of them is returned.
+            result = values(text_of_result) if text_of_result.endswith(")") else _listed(text_of_result, names)
             continue
         match = re.fullmatch(r"(v\d+)=([A-Za-z_][\w.]*)\((.*)\)", statement, re.DOTALL)
         if match is None:

@@ -10,9 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oracle_rows import Row
+
+if TYPE_CHECKING:
+    from adapterc.spyre_runtime.plan import Plan, PlannedOp
 
 Answer = dict[str, Any]
 ROW_SECONDS = 90
@@ -27,22 +30,64 @@ def _refused(row: Row, verdict: str, kind: str, text: str) -> Answer:
     return {"id": row.id, "verdict": verdict, "error_kind": kind, "error_text": text}
 
 
+def distinct_programs(plan: Plan) -> list[PlannedOp]:
+    """Ops of bundles that differ: the table lists a generated program once, however often it is called.
+
+    Two bundles are one program when they have the same ops over the same loops, and address memory alike: LX and pool by address, other
+    tensors by their place among the program's arguments.
+    """
+    buffers = {b.name: b for b in plan.buffers}
+    by_name = {op.name: op for op in plan.ops}
+    seen: set[Any] = set()
+    ops: list[PlannedOp] = []
+    for bundle in plan.bundles:
+        group = [by_name[name] for name in bundle.ops]
+        operands = [o.buffer for op in group for o in op.inputs] + [op.result.buffer for op in group]
+        arguments = list(dict.fromkeys(n for n in operands if buffers[n].lx_address is None and buffers[n].pool_offset is None))
+
+        def place(name: str, arguments: list[str] = arguments) -> Any:
+            found = buffers[name]
+            return found.lx_address, found.pool_offset, arguments.index(name) if name in arguments else None, found.layout
+
+        program = tuple(
+            (op.kernel, op.loops, str(op.parameters), tuple((place(o.buffer), o.size, o.coordinates) for o in (*op.inputs, op.result)))
+            for op in group
+        )
+        if program not in seen:
+            seen.add(program)
+            ops += group
+    return ops
+
+
 def answer(row: Row) -> Answer:
-    """One answer in the form that the oracle's scorer reads; `error_text` and `seconds` are for people."""
+    """One answer in the form that the oracle's scorer reads; `error_text`, `spans` and `seconds` are for people.
+
+    `spans`: tensors of which a core would address more than it can reach. That is no refusal of the front-end; the device's backend aborts.
+    """
     from adapterc.spyre_runtime.frontend import compile_graph
     from adapterc.spyre_runtime.profile import load_profile
     from adapterc.spyre_runtime.refusal import Refusal
     from capture_rows import graphs_of
 
     profile = load_profile()
-    total: Answer = {"id": row.id, "verdict": "compiles", "error_kind": "", "restickifies": 0, "fallbacks": [], "ops": [], "bufs": []}
+    total: Answer = {
+        "id": row.id,
+        "verdict": "compiles",
+        "error_kind": "",
+        "restickifies": 0,
+        "fallbacks": [],
+        "ops": [],
+        "bufs": [],
+        "spans": [],
+    }
     try:
         for graph in graphs_of(row):
             compiled = compile_graph(graph.module, profile, input_layouts=graph.layouts)
             plan = compiled.plan
             total["restickifies"] += compiled.restickifies
             total["fallbacks"] += list(compiled.fallbacks)
-            total["ops"] += [{"op": op.kernel, "it": [[loop.size, loop.cores] for loop in op.loops]} for op in plan.ops]
+            total["spans"] += [str(finding) for finding in plan.spans]
+            total["ops"] += [{"op": op.kernel, "it": [[loop.size, loop.cores] for loop in op.loops]} for op in distinct_programs(plan)]
             total["bufs"] += [
                 {
                     "ds": list(b.layout.device_size),
