@@ -13,7 +13,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -111,7 +111,8 @@ def _build(block: Block, config: Any) -> nn.Module:
         from transformers import AutoModel, AutoModelForCausalLM
 
         auto = AutoModel if block.family in ENCODERS else AutoModelForCausalLM
-        return auto.from_config(config)  # type: ignore[no-any-return]
+        from_config: Callable[[Any], nn.Module] = auto.from_config
+        return from_config(config)
     cls = _layer_class(block, config)
     extra = {"layer_idx": 0} if "layer_idx" in inspect.signature(cls.__init__).parameters else {}
     layer: nn.Module = cls(config, **extra)
@@ -122,7 +123,8 @@ def _use_torch_norms(model: nn.Module, device: str) -> None:
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child).__name__.endswith("RMSNorm") and not isinstance(child, nn.RMSNorm):
-                setattr(parent, name, nn.RMSNorm(tuple(child.weight.shape), eps=1e-6, device=device))
+                weight = cast(torch.Tensor, child.weight)
+                setattr(parent, name, nn.RMSNorm(tuple(weight.shape), eps=1e-6, device=device))
 
 
 @contextlib.contextmanager

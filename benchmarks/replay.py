@@ -96,6 +96,7 @@ def answer(row: Row) -> Answer:
                     "lx": b.lx_address is not None,
                 }
                 for b in plan.intermediates
+                if b.layout is not None
             ]
     except Refusal as refusal:
         return _refused(row, str(refusal.verdict), str(refusal.kind), str(refusal))
