@@ -93,15 +93,23 @@ def fake_twin(model: nn.Module, mode: FakeTensorMode, dtype: torch.dtype) -> nn.
     return copy.deepcopy(model, twins)
 
 
-def fake_inputs(model: nn.Module, inputs: Mapping[str, torch.Tensor], dtype: torch.dtype) -> dict[str, Any]:
+def fake_inputs(model: Any, inputs: Mapping[str, torch.Tensor], dtype: torch.dtype) -> dict[str, Any]:
     """Fakes of the inputs on the device, with what the forward needs besides: decoder ids of an encoder-decoder, no cache."""
     accepted = inspect.signature(model.forward).parameters
     given: dict[str, Any] = {name: _moved(value, dtype) for name, value in inputs.items()}
     if "decoder_input_ids" in accepted and "decoder_input_ids" not in given and "input_ids" in given:
         given["decoder_input_ids"] = fake_like(given["input_ids"])
+    if "pixel_values" in accepted and "pixel_values" not in given and _sees(model):
+        vision: Any = model.config.vision_config
+        given["pixel_values"] = torch.empty(len(given["input_ids"]), 3, vision.image_size, vision.image_size, dtype=dtype, device=DEVICE)
     if "use_cache" in accepted:
         given["use_cache"] = False
     return given
+
+
+def _sees(model: Any) -> bool:
+    """Whether the forward always takes an image with the text, as CLIP's does; a generating model takes one only where the text has a place for it."""
+    return hasattr(model.config, "vision_config") and hasattr(model.config, "projection_dim") and not model.can_generate()
 
 
 def _moved(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

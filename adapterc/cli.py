@@ -126,6 +126,23 @@ def list_adapters(specs: Specs = None, as_json: Json = False) -> None:
     run("list", as_json, lambda: list_specs(find(specs or ())))
 
 
+@app.command(epilog="Examples: `adapterc gaps config:gpt2,n_layer=1` · `adapterc gaps ./my-model --as issue` · `adapterc gaps --all --top 10`")
+def gaps(
+    models: Annotated[list[str] | None, typer.Argument(metavar="[MODEL]…", help="Model folders or config: specs.", show_default=False)] = None,
+    profile: ProfileName = "torch-spyre-2026-06",
+    spec: Annotated[list[Path] | None, typer.Option("--spec", help="Spec files to use instead of the shipped adapters.")] = None,
+    form: Annotated[str, typer.Option("--as", help="`table`, or `issue`: each gap as a report for the compiler's tracker.")] = "table",
+    everything: Annotated[bool, typer.Option("--all", help="Rank the gaps of the most downloaded architectures by the models they block.")] = False,
+    top: Annotated[int, typer.Option("--top", min=1, help="With --all: how many architectures, the most frequent first.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """List everything that does not lower, runs on the CPU or is a known fault: in one run, each with a program that fails alone."""
+    from adapterc.gaps import gaps_of
+    from adapterc.specs import find
+
+    run("gaps", as_json, lambda: gaps_of(models or (), find(spec or ()), profile, form=form, everything=everything, top=top))
+
+
 def main() -> None:
     """Entry point. A fault of the user's input is one sentence and exit status 1; wrong options are exit status 2."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models come from folders and configs; nothing here may wait for a hub

@@ -108,6 +108,14 @@ _RUNNING = (
     _entry("ADC507", "Unknown number format of a run", "A run computes in the device's format or in fp32.", "--dtype int4", "Choose device or fp32."),
     _entry("ADC508", "Unknown profile", "No backend profile has this name.", "--profile latest", "Choose one that the message lists."),
     _entry("ADC601", "Module cannot be traced", "The forward of the module cannot be captured as a graph.", "data-dependent control flow", "Run it on CPU with the same inputs first."),
+    _entry("ADC602", "No model named", "The command needs a model folder or a config: spec.", "adapterc gaps", "Name a model, or use --all for the population."),
+    _entry("ADC603", "Unknown form of a report", "Gaps are shown as a table or as reports for the compiler's tracker.", "adapterc gaps M --as csv", "Choose table or issue; --json serves programs."),
+    _entry("ADC604", "No such rule", "The specs have no rule of this name. A rule is named `adapter.rule`.", "adapterc why gelu_new.cubes M", "Take the suggestion, or see `adapterc list`."),
+    _entry("ADC605", "Nothing to draft", "No gap of the model, and no topic that draft knows, has this name.", "adapterc draft G99 --model M", "Take an id that `adapterc gaps` printed for the same model, or a topic that the message lists."),
+    _entry("ADC606", "Nothing found to substitute", "None of the known good forms was both proved equal and accepted by the compiler.", "adapterc draft on an op without a real-number meaning", "Write the substitute by hand; the message lists what was tried and why it fell."),
+    _entry("ADC607", "Cannot be diagnosed", "The graph cannot be run on the device at all, so there is no wrong number to explain.", "adapterc diagnose on a model that is refused", "Mend what `adapterc gaps` lists first."),
+    _entry("ADC608", "Unknown fault", "The profile lists no fault of this name.", "--fault exp-flor", "Take the suggestion, or see the profile's `faults`."),
+    _entry("ADC609", "Optional package missing", "The command needs a package that a plain installation does not have.", "adapterc mcp without the extra", "Install it: pip install 'adapterc[mcp]'."),
 )  # fmt: skip
 
 _COMMANDS = (
