@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy
@@ -14,6 +14,7 @@ from torch import Tensor
 from .addressing import Addresses, walk
 from .coordinates import raw_device_coordinates
 from .device_functions import COPIES, DIRECT, MASKS, OTHERS, REDUCTIONS
+from .faults import Faults, Injected, OpFacts
 from .findings import Findings, Place
 from .formats import HALF_DTYPES, Rounding, carrier_dtype
 from .ir import Access, Arrangement, LoweredGraph, Op
@@ -21,8 +22,8 @@ from .kernels import select_kernel
 from .movers import Loops, Mover, whole_sticks
 from .plan import Operand, Plan, PlannedBuffer, PlannedOp
 from .profile import Profile
-from .tile_checks import Site, Walk
-from .tile_ops import Change, DenseOp, MatmulOp, PartialSums, ReduceOp, SticksOp, Target, TopkOp
+from .tile_checks import Site, Walk, check_index
+from .tile_ops import Change, DenseOp, MatmulOp, Memory, PartialSums, ReduceOp, SticksOp, Target, TopkOp
 from .tiles import Ownership, lane_granules, own
 
 MATMUL = "batchmatmul"
@@ -41,6 +42,7 @@ class Link:
     rounding: Rounding | None
     partial_sums: PartialSums
     findings: Findings
+    faults: Faults = field(default_factory=Faults)
     buffers: Mapping[str, PlannedBuffer] = field(default_factory=dict)
 
     def storage(self, name: str) -> PlannedBuffer:
@@ -93,27 +95,53 @@ def planned_walk(operand: Operand, link: Link, loops: Loops) -> Walk:
     return Walk(operand.buffer, link.storage(operand.buffer).name, walk(operand.buffer, operand.size, exprs, loops))
 
 
-def link_op(planned: PlannedOp, op: Op, link: Link, change: Change | None = None, watch: Callable[..., Tensor] | None = None) -> LinkedOp:
+@dataclass(frozen=True)
+class Lost:
+    """An op whose store never arrives."""
+
+    def run(self, memory: Memory) -> None:
+        """Nothing reaches memory."""
+
+
+def link_op(planned: PlannedOp, op: Op, link: Link) -> LinkedOp:
     """Work out one device op. Raises NotImplementedError for a program that the executor has no meaning for."""
     assert op.write is not None
     kernel = select_kernel(link.graph, op, link.profile)
     loops = tuple((Symbol(str(s)), n) for s, n in op.iteration_space.items())
     indexing = {buffer for access in (*op.reads, op.write) for _, buffer in access.indirect}
-    operands = [r for r in kernel.inputs if r.buffer not in indexing or r.is_indirect]
+    operands = tuple(r for r in kernel.inputs if r.buffer not in indexing or r.is_indirect)
     reads = tuple(access_walk(r, link, loops) for r in operands)
     write = access_walk(op.write, link, loops)
     shared = frozenset(s for s, _ in loops if s not in write.where.tables) if planned.is_reduction else frozenset()
     ownership = _ownership(planned, loops, [*reads, write], shared)
-    indices = _index_data(op, link, loops)
     index_walks = tuple(access_walk(r, link, loops) for r in op.reads if r.buffer in indexing and not r.is_indirect)
     site = Site(Place(planned.name, planned.node, planned.source), loops, ownership, (*reads, *index_walks), write, shared)
-    if indices:
-        inputs = tuple((w.storage, Mover(w.where, loops, a.is_indirect)) for a, w in zip(operands, reads, strict=True))
-        output = Mover(write.where, loops, op.write.is_indirect)
-        runner: Any = DenseOp(planned.kernel, dict(planned.parameters), inputs, link.target(planned.output), output, indices, watch)
-    else:
-        runner = _runner(planned, site, link, change)
+    injected = link.faults.inject(_facts(planned, op, link, replace(site, reads=reads), operands)) if link.faults.active else None
+    if injected is None:
+        return LinkedOp(planned.name, planned.kernel, site, _runner(planned, op, replace(site, reads=reads), operands, link, None))
+    moved = tuple(replace(walk, where=where) for walk, where in zip(reads, injected.reads, strict=True))
+    seen = replace(site, reads=moved, write=replace(write, where=injected.write))
+    runner = Lost() if injected.lost else _runner(planned, op, seen, operands, link, injected)
     return LinkedOp(planned.name, planned.kernel, site, runner)
+
+
+def _facts(planned: PlannedOp, op: Op, link: Link, site: Site, operands: tuple[Access, ...]) -> OpFacts:
+    loops = tuple((Symbol(loop.name), loop.size) for loop in planned.loops)
+    generated = tuple(planned_walk(o, link, loops).where for o in planned.inputs) if not _by_data(op) else ()
+    return OpFacts(
+        planned.kernel,
+        dict(planned.parameters),
+        op,
+        link.graph,
+        site,
+        operands,
+        generated,
+        lambda access, over: access_walk(access, link, over).where,
+    )
+
+
+def _by_data(op: Op) -> bool:
+    return any(access.is_indirect for access in (*op.reads, *([op.write] if op.write else [])))
 
 
 def _index_data(op: Op, link: Link, loops: Loops) -> dict[Symbol, tuple[str, Mover]]:
@@ -133,14 +161,17 @@ def _ownership(planned: PlannedOp, loops: Loops, walks: Sequence[Walk], shared: 
     return own([(s, n, cores[s]) for s, n in loops], lane_granules((w.where, w.stick) for w in walks), fastest)
 
 
-def _runner(planned: PlannedOp, site: Site, link: Link, change: Change | None) -> Any:
+def _runner(planned: PlannedOp, op: Op, site: Site, operands: tuple[Access, ...], link: Link, injected: Injected | None) -> Any:
     parameters = dict(planned.parameters)
+    change = injected.change if injected else None
+    if _by_data(op):
+        return _indirect(planned, op, site, operands, link)
     if planned.kernel == MATMUL:
-        return _matmul(planned, site, link)
+        return _matmul(planned, site, operands, link)
     if planned.kernel in ("topkvalue", "topkindex"):
         return _topk(planned, site, link)
     if planned.kernel in REDUCTIONS:
-        return _reduction(planned, site, parameters, link)
+        return _reduction(planned, site, parameters, operands, link, change, injected is not None and injected.unmasked)
     if planned.kernel in DIRECT or planned.kernel in OTHERS:
         return _pointwise(planned, site, parameters, link, change)
     raise NotImplementedError(f"{planned.name}: the executor does not know the device program {planned.kernel!r}")
@@ -182,7 +213,36 @@ def _positions(loops: Loops, wanted: Sequence[Symbol]) -> tuple[int, ...]:
     return tuple(i for i, (s, _) in enumerate(loops) if s in wanted)
 
 
-def _reduction(planned: PlannedOp, site: Site, parameters: Mapping[str, Any], link: Link) -> ReduceOp:
+def _indirect(planned: PlannedOp, op: Op, site: Site, operands: tuple[Access, ...], link: Link) -> DenseOp:
+    """A copy whose rows data selects: gather for a read, scatter for a write."""
+    assert op.write is not None
+    inputs = tuple((w.storage, Mover(w.where, site.loops, a.is_indirect)) for a, w in zip(operands, site.reads, strict=True))
+    output = Mover(site.write.where, site.loops, op.write.is_indirect)
+    sizes = {s: len(t) for walk in (*site.reads, site.write) for s, t in walk.where.tables.items()}
+
+    def watch(symbol: Symbol, data: Tensor) -> Tensor:
+        return check_index(site, symbol, data, sizes.get(symbol, 1), link.findings)
+
+    return DenseOp(
+        planned.kernel, dict(planned.parameters), inputs, link.target(planned.output), output, _index_data(op, link, site.loops), watch
+    )
+
+
+def _padded(site: Site, walk: Walk, access: Access, link: Link) -> Mover:
+    """The tile with the padding of its last stick: what a reduction sees that forgets to mask."""
+    loops = tuple((s, -(-n // walk.stick) * walk.stick if s in walk.where.coordinates[-1] else n) for s, n in site.loops)
+    return Mover(access_walk(access, link, loops).where, loops)
+
+
+def _reduction(
+    planned: PlannedOp,
+    site: Site,
+    parameters: Mapping[str, Any],
+    operands: tuple[Access, ...],
+    link: Link,
+    change: Change | None,
+    unmasked: bool,
+) -> ReduceOp:
     target = link.target(planned.output)
     dims = _positions(site.loops, sorted(site.shared, key=str))
     read = site.reads[0]
@@ -204,6 +264,8 @@ def _reduction(planned: PlannedOp, site: Site, parameters: Mapping[str, Any], li
         target,
         outputs,
         link.partial_sums,
+        _padded(site, read, operands[0], link) if unmasked and site.shared & set(read.where.coordinates[-1]) else None,
+        change,
     )
 
 
@@ -220,9 +282,10 @@ def _topk(planned: PlannedOp, site: Site, link: Link) -> TopkOp:
     )
 
 
-def _matmul(planned: PlannedOp, site: Site, link: Link) -> MatmulOp:
+def _matmul(planned: PlannedOp, site: Site, operands: tuple[Access, ...], link: Link) -> MatmulOp:
     x, y = site.reads
-    in_x, in_y, out = (set(w.where.tables) for w in (x, y, site.write))
+    in_x, in_y = ({Symbol(str(s)) for s in access.symbols} for access in operands)
+    out = set(site.write.where.tables)
     depth = tuple(loop for loop in site.loops if loop[0] in site.shared)
     batch = tuple(loop for loop in site.loops if loop[0] in in_x & in_y & out)
     rows = tuple(loop for loop in site.loops if loop[0] in (in_x - in_y) & out)

@@ -19,6 +19,7 @@ from torch import Tensor
 from .addressing import Addresses, Block, address_table, addresses_of, blocks
 from .formats import carrier_dtype
 from .ir import Access, DeviceLayout
+from .plan import PlannedBuffer
 
 
 class Padding(StrEnum):
@@ -107,3 +108,10 @@ def valid_lanes(layout: DeviceLayout, size: Sequence[int], stride: Sequence[int]
     loops = [(symbol, extent) for symbol, extent, _ in _host_loops(tuple(size), tuple(stride))]
     mask[address_table(where, loops)] = True
     return mask
+
+
+def layout_of(buffer: PlannedBuffer) -> DeviceLayout:
+    """The device layout of a planned buffer. Raises ValueError for one that has none."""
+    if buffer.layout is None:
+        raise ValueError(f"{buffer.name} has no device layout")
+    return buffer.layout

@@ -72,6 +72,10 @@ class Mover:
             )
         return dense
 
+    def whole(self, memory: Tensor) -> Tensor:
+        """The dense tile with every loop at its full extent."""
+        return self.gather(memory).expand([n for _, n in self.loops])
+
     def scatter(self, memory: Tensor, dense: Tensor, values: Mapping[Symbol, Tensor] | None = None) -> None:
         """Write the tile (broadcast to `shape` first) to its lanes."""
         if self.data:

@@ -142,7 +142,14 @@ def check_alignment(site: Site, findings: Findings) -> None:
         cores = tuple(range(site.ownership.cores))
         first = where.base // stick
         findings.report(
-            Finding(Check.MISALIGNED_STORE, site.place, f"the store starts at lane {where.bases[-1]} of {stick}", site.write.buffer, cores, first)
+            Finding(
+                Check.MISALIGNED_STORE,
+                site.place,
+                f"the store starts at lane {where.bases[-1]} of {stick}",
+                site.write.buffer,
+                cores,
+                first,
+            )
         )
     for symbol, table in lanes.items():
         share = site.ownership.by_symbol.get(symbol)
@@ -183,6 +190,20 @@ def check_race(site: Site, findings: Findings) -> None:
             findings.report(
                 Finding(Check.READ_WRITE_RACE, site.place, "some of these cores read it while another stores it", walk.buffer, cores, stick)
             )
+
+
+def check_index(site: Site, symbol: Symbol, data: Tensor, size: int, findings: Findings) -> Tensor:
+    """Index data lies in 0..size-1; returns it, clamped when the check only warns. Negative indices count from the end, as in torch."""
+    data = torch.where(data < 0, data + size, data)
+    wrong = (data < 0) | (data >= size)
+    if not bool(wrong.any()):
+        return data
+    place = wrong.nonzero()[0].tolist()
+    detail = f"index data {int(data[tuple(place)])} at {place} selects among {size}"
+    loops = [s for (s, _), n in zip(site.loops, data.shape, strict=True) if n > 1]
+    core = sum(int(site.ownership.by_symbol[s].owners[i]) for s, i in zip([s for s, _ in site.loops], place, strict=True) if s in loops)
+    findings.report(Finding(Check.OUT_OF_BOUNDS, site.place, detail, site.reads[0].buffer, (core,)))
+    return data.clamp(0, size - 1)
 
 
 @dataclass(frozen=True, slots=True)

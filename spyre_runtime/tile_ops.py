@@ -15,8 +15,8 @@ from sympy import Symbol
 from torch import Tensor
 
 from .device_functions import COPIES, DIRECT, apply, convert, finish, merge_parts, reduce_part
-from .formats import HALF_DTYPES, Rounding, round_dl16_
-from .movers import Loops, Mover, SticksWalk
+from .formats import Rounding, round_dl16_
+from .movers import Mover, SticksWalk
 
 PartialSums = Literal["float32", "dl16"]
 
@@ -146,6 +146,7 @@ class ReduceOp:
     outputs: tuple[Mover, ...]  # two lanes for exx2
     partial_sums: PartialSums = "float32"
     unmasked: Mover | None = None  # the tile with its padding, for a fault that forgets the mask
+    change: Change | None = None
 
     def run(self, memory: Memory) -> None:
         name, mover = self.input
@@ -162,7 +163,7 @@ class ReduceOp:
             totals = tuple(ring_sum(p, self.program, self.partial_sums, self.target.rounding) for p in parts)
         flat = memory[self.target.storage]
         for output, total in zip(self.outputs, finish(self.program, totals, self.parameters, count), strict=True):
-            output.scatter(flat, self.target.settle(total))
+            output.scatter(flat, self.target.settle(total if self.change is None else self.change(total, (x,))))
 
 
 @dataclass(frozen=True)
@@ -202,8 +203,8 @@ class MatmulOp:
 
     def run(self, memory: Memory) -> None:
         batch, m, k, n = self.sizes
-        x = self.x[1].gather(memory[self.x[0]]).reshape(batch, m, k)
-        y = self.y[1].gather(memory[self.y[0]]).reshape(batch, k, n)
+        x = self.x[1].whole(memory[self.x[0]]).reshape(batch, m, k)
+        y = self.y[1].whole(memory[self.y[0]]).reshape(batch, k, n)
         if self.split is None:
             product = torch.mm(x[0], y[0]) if batch == 1 else torch.bmm(x, y)
         else:
@@ -211,17 +212,3 @@ class MatmulOp:
             parts = torch.matmul(in_slices(x, 2, cores, width, 0.0), in_slices(y, 1, cores, width, 0.0))
             product = ring_sum(parts, "sum", self.partial_sums, self.target.rounding)
         self.output.scatter(memory[self.target.storage], self.target.settle(product).reshape(self.output.shape))
-
-
-@dataclass(frozen=True)
-class FillOp:
-    """A literal that the host uploads to the first lane (`value`: what the device holds of it)."""
-
-    target: Target
-    value: float
-
-    def run(self, memory: Memory) -> None:
-        memory[self.target.storage][:1] = self.value
-
-
-__all__ = ["HALF_DTYPES", "DenseOp", "FillOp", "Loops", "MatmulOp", "Memory", "PartialSums", "ReduceOp", "SticksOp", "Target", "TopkOp"]
