@@ -75,9 +75,9 @@ class GrowthPlan:
         self.cuts.append((user, node))
 
     def _copied(self, node: Node) -> bool:
-        """Inputs, weights, and what the host makes of positions and masks, grow as padded copies; everything else grows in place."""
+        """Inputs, weights, fresh memory, and what the host makes of positions and masks, grow as padded copies; everything else in place."""
         found = self.depends[node]
-        return node.op in ("placeholder", "get_attr") or found <= {BUFFER, INDEX} or found <= {WEIGHT, BUFFER}
+        return not node.all_input_nodes or found <= {BUFFER, INDEX} or found <= {WEIGHT, BUFFER}
 
     def spread(self) -> None:
         while self._queue:

@@ -47,7 +47,8 @@ def _parameter_free(graph: Graph, kinds: Mapping[Node, str]) -> int:
     for node in graph.nodes:
         if node.op != "call_function" or "stage" in node.meta or mutates(node):
             continue
-        if depends[node] <= {BUFFER, INDEX}:
+        ready = all(source.op != "call_function" or source.meta.get("stage") is not None for source in node.all_input_nodes)
+        if ready and depends[node] <= {BUFFER, INDEX}:  # what reads memory that the device writes is not ready
             node.meta["stage"] = "host"
             marked += 1
     return marked
