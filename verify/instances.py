@@ -121,7 +121,7 @@ def stick_for(sizes: Mapping[str, int]) -> int:
 def instantiate(claim: Claim, sizes: Mapping[str, int], rest: tuple[int, ...]) -> Instance | None:
     """Both sides at these sizes; None where the guard refuses them. Raises ShapeError where the left side has no value."""
     arena = Arena()
-    env: dict[str, Value] = {**sizes, "stick": stick_for(sizes), "cores": 4}
+    env: dict[str, Value] = {**sizes, "stick": stick_for(sizes), "cores": 4, "dtype": "float"}
     inputs: dict[str, Tensor] = {}
     for name, kind in claim.where:
         tensor = _input(arena, name, kind, env, rest)
@@ -141,6 +141,8 @@ def instantiate(claim: Claim, sizes: Mapping[str, int], rest: tuple[int, ...]) -
         return Instance(sizes, rest, arena, inputs, left, None, error.diagnostics[0].message, tuple(guards), env)
     except ShapeError as error:
         return Instance(sizes, rest, arena, inputs, left, None, str(error), tuple(guards), env)
+    if claim.crop and len(right.shape) == len(left.shape) and all(r >= n for r, n in zip(right.shape, left.shape, strict=True)):
+        right = Tensor(right.cells[tuple(slice(n) for n in left.shape)], right.dtype)
     if right.shape != left.shape:
         fault = f"the left side has shape {list(left.shape)}, the right side {list(right.shape)}"
         return Instance(sizes, rest, arena, inputs, left, None, fault, tuple(guards), env)

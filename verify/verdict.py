@@ -23,6 +23,7 @@ MEANING: Mapping[str, str] = {
     "APPROX": "approximately equal",
     "WRONG": "not equal",
 }
+NONFINITE_EDGES = frozenset({"nan", "inf", "-inf", "nonfinite"})
 Number: TypeAlias = int | float | str | bool
 
 
@@ -96,7 +97,7 @@ def problems(verdict: Verdict, header: Header) -> tuple[Diagnostic, ...]:
         hint = f"Add `when: {verdict.suggested_guard}`." if verdict.suggested_guard else "Add a guard."
         return (Diagnostic("ADC302", f"{where} holds only under a guard: {verdict.how}.", span, hint),)
     if verdict.klass == "EDGE" and "EDGE" not in header.allow:
-        missing = [edge for edge in verdict.edges if edge not in {name for name, _ in header.accepts}]
+        missing = [edge for edge in verdict.edges if not accepted_edge(edge, header)]
         if missing:
             edges = ", ".join(missing)
             hint = f'Name each edge that does no harm: `accepts: {{{missing[0]}: "why"}}`.'
@@ -109,6 +110,12 @@ def problems(verdict: Verdict, header: Header) -> tuple[Diagnostic, ...]:
         found.append(Diagnostic("ADC305", f"{where} is {verdict.klass}, which `allow:` does not list.", span, hint))
     found.extend(_claim_problems(verdict, header, span))
     return tuple(found)
+
+
+def accepted_edge(edge: str, header: Header) -> bool:
+    """`accepts: {nonfinite: …}` covers NaN and both infinities."""
+    given = {name for name, _ in header.accepts}
+    return edge in given or (edge in NONFINITE_EDGES and "nonfinite" in given)
 
 
 def _claim_problems(verdict: Verdict, header: Header, span: Span) -> list[Diagnostic]:
