@@ -219,6 +219,7 @@ def _rewrite(
     checker = _Checker(env, faults)
     if header.when is not None:
         checker.faults += checker.condition(header.when)
+    checker.faults += _trivial(match, substitute)
     before = checker.type_of(match)
     tensors = frozenset(name for name, value in env.items() if isinstance(value, TensorValue | UnknownValue))
     taken = set(env)
@@ -241,6 +242,15 @@ def _rewrite(
         if name not in used | conditions and name in names(match):
             checker.faults.append(_unused(name, found.span, "variable"))
     return checker.faults
+
+
+def _trivial(match: Expr, substitute: Expr) -> list[Diagnostic]:
+    """A rule that would match everything, or find its own result again."""
+    if isinstance(match, Name | Literal):
+        return [Diagnostic("ADC228", "The pattern is a single name or number and would match everything.", match.span, "Match an op.")]
+    if match == substitute:
+        return [Diagnostic("ADC228", "The substitute is the match itself.", substitute.span, "Write what it should become.")]
+    return []
 
 
 def _unused(name: str, span: Span, what: str) -> Diagnostic:
@@ -341,8 +351,3 @@ def sizes_of(where: Sequence[tuple[str, Type]]) -> Mapping[str, None]:
             if not isinstance(dim, RestDims):
                 found |= {n.id: None for n in walk(dim) if isinstance(n, Name) and n.id not in KNOWN_NAMES}
     return found
-
-
-def is_trivial(rule: Rewrite) -> bool:
-    """The substitute is the match itself: the rule would fire for ever."""
-    return rule.match == rule.substitute or isinstance(rule.match, Literal | Name)

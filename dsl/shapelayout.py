@@ -222,6 +222,8 @@ def sliced(size: Poly | None, start: Poly | None, stop: Poly | None, step: Poly 
 
     first, last = inside(start, number(0)), inside(stop, size)
     stride = step if step is not None else ONE
+    if stride.constant is not None and stride.constant <= 0:
+        raise Mismatch("ADC232", f"The step of a slice or window is above 0, not {stride}.", "Reverse a dimension with `flip`.")
     length = last - first
     if length.constant is not None and stride.constant is not None:
         return number(max(0, -(-int(length.constant) // int(stride.constant))))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+import re
+
 import pytest
 from adapterc.dsl.adapter import Rewrite
+from adapterc.dsl.ast import Call
 from adapterc.dsl.check import attribute_variables, check_types, environment, sizes_of
-from adapterc.dsl.diagnostics import Diagnostic, render
+from adapterc.dsl.diagnostics import Diagnostic, SpecError, render
 from adapterc.dsl.infer import Inference
 from adapterc.dsl.loader import load_text
+from adapterc.dsl.ops import OPS, expand
 from adapterc.dsl.parser import parse_expression, parse_type
+from adapterc.dsl.sizes import derive
 from adapterc.dsl.types import Type
 from adapterc.dsl.values import TensorValue, shape_text
 
@@ -71,7 +78,7 @@ MK = {"x": "float[m, k]", "w": "float[k, n]"}
         ),
         ("mean(pow(x, 2), -1)", "mean(x * x, -1)", {"x": "float[..., d]"}),
         ("embedding(w, ids)", "to(one_hot(ids, V), dtype_of(w)) @ w", {"w": "float[V, H]", "ids": "int[b, n]"}),
-        ("w[ids]", "take(w, ids)", {"w": "float[V, H]", "ids": "int[b, n]"}),
+        ("w[ids]", "index_select(w, 0, ids)", {"w": "float[V, H]", "ids": "int[n]"}),
         ('einsum("bhqd,bhkd->bhqk", [q, k])', "q @ transpose(k, -2, -1)", {"q": "float[b, h, s, d]", "k": "float[b, h, t, d]"}),
         ("logical_not(x)", "x == 0", X),
         ("relu(x)", "x * (x > 0)", X),
@@ -112,7 +119,7 @@ MK = {"x": "float[m, k]", "w": "float[k, n]"}
             "where(unsqueeze(arange(C) == pos, 1), new, cache)",
             {"cache": "float[b, h, C, d]", "pos": "int[1]", "new": "float[b, h, 1, d]"},
         ),
-        ("conv1d(x, w)", "conv1d(x, w)", {"x": "float[n, c, l]", "w": "float[o, c, k]"}),
+        ("conv1d(x, w)", "conv1d(x, w * 1)", {"x": "float[n, c, l]", "w": "float[o, c, k]"}),
         ("flatten(x, 1)", "reshape(x, [a, -1])", {"x": "float[a, b, c]"}),
         ("x << 1", "x * 2", {"x": "int[...]"}),
     ],
@@ -174,6 +181,10 @@ def test_right_rules_have_no_faults(match: str, substitute: str, where: dict[str
         ("x[y]", "x", {"x": "float[n]", "y": "float[m]"}, "ADC230", "whole numbers"),
         ("x.shape", "x", X, "ADC230", "has no fields"),
         ('einsum("ii->i", [x])', "x", {"x": "float[n, n]"}, "ADC213", "no letter twice"),
+        ("relu(x)", "relu(x)", X, "ADC228", "match itself"),
+        ("x", "x * 1", X, "ADC228", "match everything"),
+        ("x[::0]", "x", {"x": "float[n]"}, "ADC232", "above 0"),
+        ("avg_pool2d(x, 2, 0)", "x", {"x": "float[n, c, 4, 4]"}, "ADC232", "above 0"),
         ("linear(x, w)", "x @ w", {"x": "float[m, k]", "w": "float[n, k]"}, "ADC231", "contracts k with n"),
     ],
 )
@@ -381,3 +392,71 @@ def test_the_types_of_a_loaded_rule_are_those_of_its_file() -> None:
     rule = load_text(rewrite("relu(x)", "maximum(x, 0)", X), "a.yaml").rules[0]
     assert isinstance(rule, Rewrite)
     assert environment(rule.where)["x"] == TensorValue("float", environment([("x", parse_type("float[...]"))])["x"].shape)  # type: ignore[union-attr]
+
+
+def test_random_arguments_give_a_type_or_a_diagnostic() -> None:
+    chance = random.Random(3)
+    where = {
+        "x": "float[a, b]",
+        "y": "float[..., b]",
+        "z": "int[a]",
+        "m": "bool[a, b]",
+        "s": "scalar",
+        "k": "size",
+        "w": "float16[3, 4]",
+        "r": "float[*B]",
+    }
+    env = environment([(name, parse_type(found)) for name, found in where.items()])
+    texts = [
+        *where,
+        "a",
+        "float16",
+        "inf",
+        "config",
+        "config.q",
+        "stick",
+        "0",
+        "1",
+        "-1",
+        "2",
+        "7",
+        "None",
+        "true",
+        '"ij,jk->ik"',
+        "[]",
+        "[1, -1]",
+        "[0, a]",
+        "[x, x]",
+    ]
+    atoms = [parse_expression(text) for text in texts]
+    for spec in OPS.values():
+        least = sum(p.default is None for p in spec.params)
+        for _ in range(40):
+            call = Call(spec.name, tuple(chance.choice(atoms) for _ in range(chance.randint(least, len(spec.params)))))
+            for read in (Inference(env).type_of, expand, lambda e: derive(e, {"a": 3, "k": 2, "stick": 64, "config": {"q": 5}})):
+                with contextlib.suppress(SpecError):
+                    read(call)
+
+
+def test_damaged_rules_that_load_are_checked_without_a_crash() -> None:
+    chance = random.Random(4)
+    text = (
+        PAD
+        + rewrite(
+            "x * cos + cat([-x[..., d/2:], x[..., :d/2]], dim=-1) * sin",
+            "x * cos + sin",
+            dict.fromkeys(("x", "cos", "sin"), "float[..., d]"),
+        )[len(HEAD) :]
+    )
+    words = re.findall(r"\w+", text)
+    checks = 0
+    for _ in range(400):
+        damaged = text
+        for _ in range(chance.randint(1, 3)):
+            word = chance.choice(list(re.finditer(r"\w+", damaged)))
+            damaged = damaged[: word.start()] + chance.choice([*words, "0", "None", "inf"]) + damaged[word.end() :]
+        with contextlib.suppress(SpecError):
+            for diagnostic in check_types(load_text(damaged, "spec.yaml")):
+                assert render(diagnostic, damaged).startswith("spec.yaml:")
+            checks += 1
+    assert checks > 50

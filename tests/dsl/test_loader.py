@@ -228,6 +228,7 @@ def test_numbers_and_truth_values_are_expressions_too() -> None:
         (SPEC + "    allow: [EXACT, EXACT]\n", "ADC112", 10, 12, "twice"),
         (SPEC + "    expect: [{fires: [1]}]\n", "ADC112", 10, 22, "must be text or a whole number or a mapping"),
         (SPEC.replace("adapter: a", "adapter: " + "a" * 81), "ADC112", 1, 10, "too long"),
+        (SPEC + "    budget: 2 ulps\n", "ADC112", 10, 13, "`2 ulp`"),
         (SPEC.replace("rewrite:", "rewrit:"), "ADC113", 5, 5, 'Did you mean "rewrite"?'),
         (HEAD + "  - frobnicate: x\n", "ADC113", 5, 5, "Start it with one of rewrite"),
         (HEAD + "  - {}\n", "ADC113", 5, 5, "does not say its kind"),

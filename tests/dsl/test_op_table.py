@@ -189,8 +189,8 @@ def _value(node: Expr, env: Mapping[str, Any], visit: Any) -> Any:
         case Call():
             spec = OPS[node.op]
             if spec.name == "choose":
-                condition, value, otherwise = bind(node).values()
-                return visit(value if visit(condition) else otherwise)
+                condition, chosen, otherwise = bind(node).values()
+                return visit(chosen if visit(condition) else otherwise)
             values = {name: visit(argument) for name, argument in bind(node).items()}
             if spec.name in NUMERIC and not any(isinstance(v, torch.Tensor) for v in values.values()):
                 return NUMERIC[spec.name](*values.values())
