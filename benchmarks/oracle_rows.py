@@ -56,13 +56,22 @@ class InputLayout:
 
 @dataclass(frozen=True)
 class Row:
-    """One graph of the table. `layouts` lists the graph's inputs in the order in which the graph first uses them."""
+    """One graph of the table. `layouts` lists the graph's inputs in the order in which the graph first uses them.
+
+    shapes, dtype: the table's own notation; `arguments` reads it.
+    """
 
     id: str
     source: str
     expression: str
-    arguments: tuple[Argument, ...]
-    layouts: tuple[InputLayout | None, ...]
+    shapes: str = ""
+    dtype: str = ""
+    layouts: tuple[InputLayout | None, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Inputs in order; none for rows that are a layer's name. Raises KeyError for a dtype that the table's legend does not have."""
+        return _arguments(self)
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -95,16 +104,16 @@ def _argument(token: str, symbols: dict[str, int]) -> Argument:
     return Argument(_sizes(size), DTYPES[parts[1]], stride)
 
 
-def _arguments(row: dict[str, str], layouts: tuple[InputLayout | None, ...]) -> tuple[Argument, ...]:
-    if row["source"] == "hf-block":
+def _arguments(row: Row) -> tuple[Argument, ...]:
+    if row.source == "hf-block":
         return ()
-    if row["source"] == "grid":
-        shapes = row["shapes"].split(";")
-        dtypes = row["dtype"].split("/")
+    if row.source == "grid":
+        shapes = row.shapes.split(";")
+        dtypes = row.dtype.split("/")
         dtypes = dtypes * len(shapes) if len(dtypes) == 1 else dtypes
         return tuple(Argument(_sizes(s), DTYPES[d]) for s, d in zip(shapes, dtypes, strict=True))
-    tokens = [t for t in row["shapes"].split(",") if t]
-    symbols = _symbols(tokens, layouts)
+    tokens = [t for t in row.shapes.split(",") if t]
+    symbols = _symbols(tokens, row.layouts)
     return tuple(_argument(t, symbols) for t in tokens)
 
 
@@ -114,11 +123,10 @@ def _layouts(text: str) -> tuple[InputLayout | None, ...]:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Every row of the table. Raises KeyError for a dtype that the table's legend does not have."""
+    """Every row of the table."""
     csv.field_size_limit(10**9)
     with path.open(newline="", encoding="utf-8") as file:
-        rows = []
-        for raw in csv.DictReader(file):
-            layouts = _layouts(raw["layouts"])
-            rows.append(Row(raw["id"], raw["source"], raw["expression"], _arguments(raw, layouts), layouts))
-    return rows
+        return [
+            Row(raw["id"], raw["source"], raw["expression"], raw["shapes"], raw["dtype"], _layouts(raw["layouts"]))
+            for raw in csv.DictReader(file)
+        ]
