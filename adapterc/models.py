@@ -93,6 +93,7 @@ def _split_settings(text: str) -> list[str]:
 
 def load(text: str) -> Loaded:
     """The model that `text` names. Raises UserError ADC501, ADC502 or ADC503 (Transformers cannot build it)."""
+    transformers.utils.logging.disable_progress_bar()
     source = parse_source(text)
     return _load_folder(source, source.folder) if source.folder is not None else _build(source)
 

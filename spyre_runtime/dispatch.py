@@ -78,6 +78,7 @@ _CPU_INDEX_OPS: frozenset[str] = frozenset({"aten::index", "aten::index_put", "a
 Key = tuple[Any, ...]
 Owner = tuple[torch.Tensor, torch.Tensor]  # carrier, and the device tensor that it belongs to
 _views: dict[Any, bool] = {}
+_composites: dict[Any, bool] = {}
 _logical: dict[Key, tuple[torch.dtype | None, ...]] = {}
 
 
@@ -89,11 +90,22 @@ def is_view(op: Any) -> bool:
     return known
 
 
+def is_composite(op: Any) -> bool:
+    """Whether torch defines the op by other ops alone, as `aten.to` or `aten.linear`."""
+    known = _composites.get(op)
+    if known is None:
+        known = _composites[op] = bool(op._can_decompose())
+    return known
+
+
 def dispatch(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run one ATen op on device tensors. Raises RuntimeError for operands on two devices and TypeError for dtypes that Spyre lacks."""
     special = _SPECIAL.get(op)
     if special is not None:
         return special(*args, **kwargs)
+    if torch.is_inference_mode_enabled() and is_composite(op):
+        # Elsewhere autograd takes composites apart before they come here; inference mode has no autograd.
+        return op.decompose(*args, **kwargs)
     owners: list[Owner] = []
     key: list[Any] = [op]
     raw_args = [_unwrap(a, owners, key, op) for a in args]

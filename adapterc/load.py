@@ -1,0 +1,75 @@
+"""`adapterc.load`: a stock model, patched and compiled for the device, in one line; the class stays the one that the user would have had."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import torch
+import transformers
+
+import adapterc.spyre_runtime  # noqa: F401 - registers the device
+from adapterc import models, specs
+from adapterc.build import build_specs, load_package
+from adapterc.errors import UserError
+
+DEVICE = "spyre"
+ModelT = TypeVar("ModelT", bound=transformers.PreTrainedModel)
+
+
+def load(
+    model: str | Path | ModelT,
+    *,
+    adapters: Sequence[str | Path] = (),
+    patches: str | Path | None = None,
+    dtype: torch.dtype = torch.float16,
+) -> ModelT | transformers.PreTrainedModel:
+    """Move a model to the device in `dtype`, install the adapters on it, and let calls and `generate` run compiled.
+
+    `model`: a model, a local folder, or a `config:` spec. `adapters`: spec files instead of the shipped ones. `patches`: a package that
+    `adapterc build` wrote instead of specs. A model that is given is changed in place; `unload` gives it back on the CPU.
+    Raises UserError for a model that cannot be loaded and for specs that do not pass the check, PatchError where an adapter refuses it.
+    """
+    found: Any = models.load(str(model)).model if isinstance(model, (str, Path)) else model
+    if not isinstance(found, torch.nn.Module):
+        raise UserError("ADC501", f"{type(model).__name__} is no model", "give a Transformers model, a folder or a config: spec")
+    package = load_package(Path(patches)) if patches is not None else _package(tuple(map(str, specs.find(adapters))))
+    handle = package.install(found)
+    found.eval().to(DEVICE, dtype)
+    found.compile(backend=DEVICE, dynamic=False)
+    _handles[id(found)] = handle
+    weakref.finalize(found, _handles.pop, id(found), None)
+    return found
+
+
+def unload(model: ModelT, dtype: torch.dtype = torch.float32) -> ModelT:
+    """Take the adapters off, end compilation and move the model back to the CPU. Raises UserError ADC509 for a model that was not loaded so."""
+    handle = _handles.pop(id(model), None)
+    if handle is None:
+        raise UserError("ADC509", "this model was not loaded with adapterc.load", "nothing has to be taken off")
+    handle.remove()
+    model._compiled_call_impl = None
+    model.to("cpu", dtype)
+    return model
+
+
+_handles: dict[int, Any] = {}
+
+
+@cache
+def _package(paths: tuple[str, ...]) -> ModuleType:
+    """The patches of the specs, checked and built once for the process."""
+    folder = Path(tempfile.mkdtemp(prefix="adapterc-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    report = build_specs(tuple(map(Path, paths)), folder / "adapterc_loaded_patches")
+    if not report.ok:
+        bad = next(rule for rule in report.checked.rules if not rule.ok)
+        raise UserError("ADC506", f"{bad.name} may not be built: {bad.verdict.how}", "see `adapterc check`")
+    return load_package(report.output)
