@@ -82,13 +82,23 @@ def _without_kernel(graph: LoweredGraph, profile: Profile) -> None:
             )
 
 
+def _lowered(functional: torch.fx.GraphModule, profile: Profile) -> LoweredGraph:
+    """Lowering takes bodies apart by adding nodes to the graph that it is given; the graph that runs must not have them."""
+    before = set(functional.graph.nodes)
+    lowered = lower(functional, profile)
+    for node in reversed(functional.graph.nodes):
+        if node not in before:
+            functional.graph.erase_node(node)
+    return lowered
+
+
 def compile_graph(graph: torch.fx.GraphModule, profile: Profile, input_layouts: Mapping[str, DeviceLayout] | None = None) -> Compilation:
     """Compile an ATen graph whose placeholders carry fake tensors of the device in meta["val"].
 
     input_layouts: device layouts of inputs that do not have the default one, by placeholder name. Raises Refusal at the first obstacle.
     """
     functional = decompose(graph, profile)
-    lowered = lower(functional, profile)
+    lowered = _lowered(functional, profile)
     propagation = propagate(lowered, _input_layouts(graph, lowered, input_layouts))
     check_arrangements(propagation)
     laid_out = insert_moves(propagation, choose_layouts(propagation, profile))
