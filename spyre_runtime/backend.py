@@ -13,7 +13,9 @@ from torch import fx
 from .capture import capture
 from .decompose import decompose
 from .device import real_device_installed
+from .device_scalars import upload_scalars
 from .execute_fast import Program, RoundingPoint, compile_program
+from .execute_tiled import tiled_program
 from .formats import HALF_DTYPES, carrier_dtype, host_to_device
 from .frontend import Compilation, compile_graph
 from .handover import hand_on
@@ -171,7 +173,6 @@ def _build(staged: StagedGraph, now: Settings) -> tuple[Executable | None, Compi
         if now.legality == "refuse":
             return None, None, refusals
         device = _as_far_as_decomposed(staged.device.module, profile)
-    on_device: RoundingPoint = now.rules.op_rounding if now.numerics == "device" else None
     on_host: RoundingPoint = "host" if now.numerics == "device" else None
     inputs = [node.name for node in staged.captured.module.graph.find_nodes(op="placeholder")]
     positions = {name: i for i, name in enumerate((*inputs, *staged.load.outputs, *staged.host.outputs))}
@@ -179,7 +180,7 @@ def _build(staged: StagedGraph, now: Settings) -> tuple[Executable | None, Compi
         Executable(
             load=compile_program(staged.load.module, on_host),
             host=compile_program(staged.host.module, on_host),
-            device=compile_program(device, on_device),
+            device=_device_program(device, compilation, profile, now),
             load_inputs=tuple(positions[name] for name in staged.load.inputs),
             host_inputs=tuple(positions[name] for name in staged.host.inputs),
             order=tuple(positions[name] for name in staged.device.inputs),
@@ -188,6 +189,14 @@ def _build(staged: StagedGraph, now: Settings) -> tuple[Executable | None, Compi
         compilation,
         refusals,
     )
+
+
+def _device_program(device: fx.GraphModule, compilation: Compilation | None, profile: Profile, now: Settings) -> Program:
+    """The executor that the settings ask for; a refused graph has no plan, and runs fast."""
+    rules = now.rules if now.numerics == "device" else None
+    if now.executor == "tiled" and compilation is not None:
+        return tiled_program(compilation, profile, now.tiled, rules)
+    return compile_program(device, None) if rules is None else compile_program(upload_scalars(device, rules), rules.op_rounding)
 
 
 def _as_far_as_decomposed(module: fx.GraphModule, profile: Profile) -> fx.GraphModule:

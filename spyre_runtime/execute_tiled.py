@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from .execute_fast import Program
 from .faults import Faults
-from .findings import Action, Check, Findings, Place
+from .findings import Check, Findings, Place
 from .formats import NumberRules
 from .frontend import Compilation
 from .host_steps import HostGraph
 from .ir import STICK_BYTES, Op, OpKind
 from .link_tiles import Link, LinkedOp, link_op
-from .memory import Padding, from_sticks, layout_of
+from .memory import from_sticks, layout_of
 from .profile import Profile
 from .tile_checks import (
     LxOwners,
@@ -38,26 +39,8 @@ from .tile_checks import (
     check_writers,
     mark_written,
 )
-from .tile_ops import PartialSums
+from .tiled_options import Padding, TiledOptions
 from .tiled_run import OTHER_PADDING, Pass, output_samples, run_step
-
-
-@dataclass(frozen=True)
-class TiledOptions:
-    """checks: (check name, action) pairs (findings.py); a check that is not named raises.
-
-    padding: what lanes hold that nobody wrote. leaks: run every op on two paddings side by side, and report elements that differ.
-    shuffle: seed of a run in which the cores of each op take turns in random order and some of their stores arrive late; None runs them at once.
-    partial_sums: whether partial results travel between cores in float32 or rounded; which one the device does is unknown.
-    faults: ids of device faults to inject (faults.py).
-    """
-
-    checks: tuple[tuple[Check, Action], ...] = ()
-    padding: Padding = Padding.ZERO
-    leaks: bool = False
-    shuffle: int | None = None
-    partial_sums: PartialSums = "float32"
-    faults: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -219,3 +202,17 @@ def lx_slots(link: Link) -> list[LxSlot]:
         size = math.prod(buffer.layout.device_size[:-1]) * STICK_BYTES // cores[buffer.name]
         slots.append(LxSlot(buffer.name, buffer.lx_address, size, uses[buffer.name][0], uses[buffer.name][-1]))
     return slots
+
+
+def tiled_program(compilation: Compilation, profile: Profile, options: TiledOptions, rules: NumberRules | None) -> Program:
+    """`link`, in the form in which the fast executor gives its programs: all placeholders' carriers in, all outputs' carriers out."""
+    program = link(compilation, profile, options, rules)
+    placeholders = compilation.functional.graph.find_nodes(op="placeholder")
+    tensors = [i for i, n in enumerate(placeholders) if isinstance(n.meta.get("val"), Tensor)]
+    names = dict(zip(program.link.plan.inputs, tensors, strict=True))
+    return Program(
+        run=lambda *carriers: program.run([carriers[i] for i in tensors]),
+        outputs=tuple(output_samples(compilation.functional)),
+        mutated=tuple(names[name] for name in program.mutated),
+        code=str(compilation.plan),
+    )

@@ -23,7 +23,8 @@ from .movers import Loops, Mover, whole_sticks
 from .plan import Operand, Plan, PlannedBuffer, PlannedOp
 from .profile import Profile
 from .tile_checks import Site, Walk, check_index
-from .tile_ops import Change, DenseOp, MatmulOp, Memory, PartialSums, ReduceOp, SticksOp, Target, TopkOp
+from .tile_ops import Change, DenseOp, MatmulOp, Memory, ReduceOp, SticksOp, Target, TopkOp
+from .tiled_options import PartialSums
 from .tiles import Ownership, lane_granules, own
 
 MATMUL = "batchmatmul"

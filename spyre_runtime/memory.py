@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import StrEnum
 from functools import lru_cache
 
 import sympy
@@ -20,15 +19,7 @@ from .addressing import Addresses, Block, address_table, addresses_of, blocks
 from .formats import carrier_dtype
 from .ir import Access, DeviceLayout
 from .plan import PlannedBuffer
-
-
-class Padding(StrEnum):
-    """What lanes hold that nobody wrote. LARGE is finite, so that a difference from NAN shows a leak whatever the op does with NaN."""
-
-    ZERO = "zero"
-    NAN = "nan"
-    LARGE = "large"
-
+from .tiled_options import Padding
 
 _LARGE = 12345.0
 

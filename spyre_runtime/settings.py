@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from .formats import DEFAULT_RULES, NumberRules
+from .tiled_options import TiledOptions
 
 Numerics = Literal["device", "fp32"]
 Legality = Literal["refuse", "report"]
@@ -20,7 +21,8 @@ class Settings:
     float32 while their dtypes, and with them every legality rule, stay as they are.
     ``legality``: "refuse" raises ``Refusal`` for a graph that the backend cannot take; "report" runs it all the same and
     records the refusals in ``compile_log()``.
-    ``executor``: "fast" computes whole tensors, "tiled" each core's slice.
+    ``executor``: "fast" computes whole tensors, "tiled" each core's slice (a refused graph has no plan, and runs fast).
+    ``tiled``: checks, padding, shuffling and injected faults of the tiled executor.
     ``number_rules``: rounding choices, where they shall differ from the profile's; None takes the profile's.
     """
 
@@ -28,6 +30,7 @@ class Settings:
     numerics: Numerics = "device"
     legality: Legality = "refuse"
     executor: Executor = "fast"
+    tiled: TiledOptions = field(default_factory=TiledOptions)
     number_rules: NumberRules | None = None
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from sympy import Symbol
@@ -17,8 +17,7 @@ from torch import Tensor
 from .device_functions import COPIES, DIRECT, apply, convert, finish, merge_parts, reduce_part
 from .formats import Rounding, round_dl16_
 from .movers import Mover, SticksWalk
-
-PartialSums = Literal["float32", "dl16"]
+from .tiled_options import PartialSums
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ from .formats import NumberRules
 from .host_steps import HostGraph
 from .ir import Op, OpKind
 from .link_tiles import Link, LinkedOp
-from .memory import Padding, allocate, from_sticks, host_tensor, layout_of, to_sticks
+from .memory import allocate, from_sticks, host_tensor, layout_of, to_sticks
 from .shake import compare_paddings, run_shaken
 from .tile_ops import Memory
+from .tiled_options import Padding
 
 OTHER_PADDING: Mapping[Padding, Padding] = {Padding.ZERO: Padding.NAN, Padding.NAN: Padding.LARGE, Padding.LARGE: Padding.NAN}
 
