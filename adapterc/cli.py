@@ -143,6 +143,21 @@ def gaps(
     run("gaps", as_json, lambda: gaps_of(models or (), find(spec or ()), profile, form=form, everything=everything, top=top))
 
 
+@app.command(epilog="Examples: `adapterc why gelu_new.cube config:gpt2,n_layer=1` · `adapterc why rope.halves ./my-model --json`")
+def why(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule, as `adapter.rule`.")],
+    model: Model,
+    spec: Annotated[list[Path] | None, typer.Option("--spec", help="Spec files to use instead of the shipped adapters.")] = None,
+    profile: ProfileName = "torch-spyre-2026-06",
+    as_json: Json = False,
+) -> None:
+    """Say why a rule fires on a model or does not: the failed clause with its values, the nearest miss, or the rule in its way."""
+    from adapterc.specs import find
+    from adapterc.why import why_rule
+
+    run("why", as_json, lambda: why_rule(rule, model, find(spec or ()), profile))
+
+
 def main() -> None:
     """Entry point. A fault of the user's input is one sentence and exit status 1; wrong options are exit status 2."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models come from folders and configs; nothing here may wait for a hub
