@@ -69,9 +69,9 @@ def _claim(rule: Rule, adapter: Adapter, claim: Claim, effort: int) -> Verdict:
     return of_decision(rule, adapter, claim, decision)
 
 
-def decide_all(claim: Claim, effort: int = 1, accepted: set[str] | frozenset[str] = frozenset()) -> Decision:
+def decide_all(claim: Claim, effort: int = 1, accepted: set[str] | frozenset[str] = frozenset(), guess: bool = True) -> Decision:
     """The weakest decision over the choices of untyped attributes; rows without a visible key are left out where the rule accepts them."""
-    decisions = [_with_masks(choice, effort, accepted) for choice in attribute_choices(claim)]
+    decisions = [_with_masks(c, effort, accepted, guess, brief=i > 0) for i, c in enumerate(attribute_choices(claim))]
     decided = [d for d in decisions if not (d.status == UNDECIDED and d.how.startswith("no sizes"))]
     if not decided:
         return decisions[0]
@@ -82,11 +82,11 @@ def _strength(decision: Decision) -> int:
     return {PROVED: 2, TESTED: 1}.get(decision.status, 0)
 
 
-def _with_masks(claim: Claim, effort: int, accepted: set[str] | frozenset[str]) -> Decision:
+def _with_masks(claim: Claim, effort: int, accepted: set[str] | frozenset[str], guess: bool, brief: bool) -> Decision:
     visible = _row_conditions(claim)
     if FULLY_MASKED not in accepted or not visible:
-        return decide(claim, effort=effort)
-    inner = decide(claim.guarded(*visible), effort=effort)
+        return decide(claim, effort=effort, guess=guess, brief=brief)
+    inner = decide(claim.guarded(*visible), effort=effort, guess=guess, brief=brief)
     if inner.klass in ("EXACT", "EXACT-Z", "REAL", "EDGE") and inner.status in (PROVED, TESTED):
         how = f"{inner.how}; rows without a visible key are left out, as the spec accepts" if inner.klass != "EDGE" else inner.how
         return replace(inner, klass="EDGE", how=how, edges=(FULLY_MASKED, *inner.edges))
@@ -127,12 +127,12 @@ def _pad(rule: Pad, adapter: Adapter, effort: int) -> Verdict:
         return _plain(rule, adapter, "WRONG", UNDECIDED, f"no variable of the pattern has the dimension {rule.dim}")
     chosen = rung_padding.vocabulary_claim(rule, claim)
     if chosen is not None:
-        seen = decide_all(chosen, effort)
+        seen = decide_all(chosen, effort, guess=False)
         if seen.status == REFUTED:
             how = f"nothing cuts the new logits off, and the token chosen changes: {seen.how}"
             decision = replace(seen, klass="WRONG", how=how, guard=(), guarded_class=None, mend=rung_padding.mend(rule, adapter))
             return of_decision(rule, adapter, chosen, decision)
-    decision = decide_all(claim, effort, {edge for edge, _ in rule.header.accepts})
+    decision = decide_all(claim, effort, {edge for edge, _ in rule.header.accepts}, guess=False)
     found = rung_padding.tolerances(rule, adapter)
     noninterference = Evidence("7 padding", rung_padding.describe(found), tuple((f"{t.tensor}_ignores", ", ".join(t.ignored)) for t in found))
     decision = replace(decision, evidence=(*decision.evidence, noninterference))

@@ -49,7 +49,7 @@ def attribute_choices(claim: Claim) -> tuple[Claim, ...]:
 
     A truth value is both; a number is its absence, where the op has one, and any number.
     """
-    claims = [claim]
+    options_by_name: dict[str, list[Expr | None]] = {}
     for name, param in _attributes(claim).items():
         options: list[Expr | None] = [None]  # None: an unknown number
         if param.kind == "bool":
@@ -58,7 +58,16 @@ def attribute_choices(claim: Claim) -> tuple[Claim, ...]:
             options = [param.default if param.default is not None else Literal(-1)]
         elif param.default == Literal(None):
             options = [Literal(None), None]
-        claims = [_with_attribute(c, name, option) for c in claims for option in options]
+        options_by_name[name] = options
+    # Not every combination: all first options, all last ones, and the alternating mix.
+    rows = [[0] * len(options_by_name), [-1] * len(options_by_name), [i % 2 - 1 for i in range(len(options_by_name))]]
+    claims: list[Claim] = []
+    for row in rows:
+        found = claim
+        for (name, options), which in zip(options_by_name.items(), row, strict=True):
+            found = _with_attribute(found, name, options[which])
+        if found not in claims:
+            claims.append(found)
     return tuple(claims)
 
 

@@ -174,7 +174,7 @@ class Interpreter:
             if isinstance(item, Rest):
                 at += len(base.shape) - consumed
             elif isinstance(item, Slice):
-                x = Tensor(x.cells[(*lead, self._slice(item))], x.dtype)
+                x = Tensor(x.cells[(*lead, self._slice(item, x.shape[at]))], x.dtype)
                 at += 1
             elif isinstance(item, Literal) and item.value is None:
                 x = Tensor(x.cells[(*lead, None)], x.dtype)
@@ -191,9 +191,11 @@ class Interpreter:
                 x = Tensor(as_cells(x.cells[(*lead, where)]), x.dtype)
         return x
 
-    def _slice(self, item: Slice) -> slice:
+    def _slice(self, item: Slice, size: int) -> slice:
+        """Bounds beyond the size are a fault of the sizes tried, not a shorter slice: no pattern means that."""
         parts = [None if part is None else integer(self.evaluate(part), "a slice bound") for part in (item.start, item.stop, item.step)]
         require(parts[2] is None or parts[2] > 0, "a slice step must be positive")
+        require(all(p is None or -size <= p <= size for p in parts[:2]), f"a slice bound is beyond the size {size}")
         return slice(*parts)
 
     def cast(self, x: Tensor, dtype: str) -> Tensor:

@@ -284,7 +284,7 @@ def _matmul(run: Interpreter, a: Value, b: Value) -> Tensor:
     except ValueError:
         raise ShapeError(f"{list(left.shape)} @ {list(right.shape)}: the batches do not broadcast") from None
     m, k, n = x.shape[-2], x.shape[-1], y.shape[-1]
-    require(math.prod(batch) * m * n * max(k, 1) <= 4 * T.MAX_ELEMENTS, "the product is too large to check")
+    T.fits(math.prod(batch) * m * n * max(k, 1) // 4, "the product")
     x = np.broadcast_to(x, (*batch, m, k)).reshape((-1, m, k))
     y = np.broadcast_to(y, (*batch, k, n)).reshape((-1, k, n))
     kind = promote(left.dtype, right.dtype)
@@ -505,7 +505,8 @@ def _listed(run: Interpreter, values: Value, dtype: Value = None) -> Tensor:
 
 def _full(run: Interpreter, sizes: Value, value: Value, dtype: Value = None) -> Tensor:
     shape = T.sizes(sizes if isinstance(sizes, tuple) else (sizes,))
-    require(math.prod(shape) <= T.MAX_ELEMENTS and all(n >= 0 for n in shape), f"the shape {list(shape)} is not usable here")
+    require(all(n >= 0 for n in shape), f"the shape {list(shape)} has a negative size")
+    T.fits(math.prod(shape), f"the shape {list(shape)}")
     cell = run.tensor(value).cells[()]
     kind = dtype if isinstance(dtype, str) else "float" if cell.dtype == "weak" else "int64" if cell.dtype == "weakint" else cell.dtype
     cells = np.empty(shape, dtype=object)

@@ -31,7 +31,7 @@ def prove(instances: Sequence[Instance], pairs: Sequence[Sequence[tuple[Term, Te
     sizes: list[str] = []
     failure, points, branches = 0.0, 0, False
     for instance, differing in zip(instances, pairs, strict=True):
-        chosen = list(differing)[:MOST_OUTPUTS]
+        chosen = list(differing)[: MOST_OUTPUTS if len(instance.arena.nodes) < 300 else MOST_OUTPUTS // 3]
         left, right = [a for a, _ in chosen], [b for _, b in chosen]
         if len(ordered([*left, *right])) > MOST_TERMS:
             continue

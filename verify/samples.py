@@ -21,6 +21,7 @@ KIND_NAMES = ("ordinary values", "special values", "the ends of the format", "no
 SPECIALS = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 8.0, -8.0, 100.0, -100.0, 1e4, -1e4, 1e-3, -1e-3, 1e-9, -1e-9)
 # Numbers bound from a graph are exponents, scales, bounds and slopes: small, often whole.
 NUMBERS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 4.0, 0.25, 1.5, 100.0, 1e-3)
+BUDGET = 60_000  # samples times terms beyond which samples are thinned out
 MODES = ("mixed", "positive", "negative")
 
 
@@ -62,7 +63,7 @@ def draw(instance: Instance, seed: int = 0, rounds: int = 6, format_name: str = 
     shapes = {name: tensor.shape for name, tensor in instance.inputs.items()}
     columns: list[tuple[int, dict[str, Wide]]] = []
     floats = [n for n, ts in groups.items() if ts and _is_float(ts[0])]
-    combos = list(itertools.product(MODES, repeat=len(floats))) if len(floats) <= 3 else [(m,) * len(floats) for m in MODES]
+    combos = list(itertools.product(MODES, repeat=len(floats))) if len(floats) <= 3 and len(instance.arena.nodes) < 400 else [(m,) * len(floats) for m in MODES]
     for repeat in range(rounds):
         for combo in combos:
             mode = dict(zip(floats, combo, strict=True))
@@ -71,6 +72,8 @@ def draw(instance: Instance, seed: int = 0, rounds: int = 6, format_name: str = 
     for kind, function in plans:
         for repeat in range(rounds * (8 if kind == NONFINITE else 6)):
             columns.append((kind, {n: function(rng, ts, shapes[n], repeat, limits) for n, ts in groups.items()}))
+    stride = max(1, len(columns) * len(instance.arena.nodes) // BUDGET)
+    columns = [c for kind in range(4) for c in [c for c in columns if c[0] == kind][:: min(stride, 6)]]
     values: dict[int, Wide] = {}
     for name, terms in groups.items():
         stacked = np.stack([c[name] for _, c in columns], axis=-1) if terms else np.zeros((0, len(columns)))

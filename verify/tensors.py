@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
-from adapterc.verify.terms import INTEGER_DTYPES, Arena, Payload, Term
+from adapterc.verify.terms import INTEGER_DTYPES, Arena, Payload, Term, TooLarge
 from numpy.typing import NDArray
 
 Scalar: TypeAlias = int | Fraction | bool | str | None
@@ -30,6 +30,12 @@ class Tensor:
 
 class ShapeError(Exception):
     """An op cannot be applied to these shapes, sizes or argument kinds."""
+
+
+def fits(count: int, what: str) -> None:
+    """Raises TooLarge beyond what a check may spend: such sizes are passed over, they say nothing about the rule."""
+    if count > MAX_ELEMENTS:
+        raise TooLarge(f"{what} has {count:,} elements")
 
 
 def require(condition: bool, message: str) -> None:
@@ -99,21 +105,13 @@ def scalar_tensor(arena: Arena, value: Payload, dtype: str | None = None) -> Ten
     return Tensor(cells, cell.dtype)
 
 
-def full(arena: Arena, shape: tuple[int, ...], value: Payload, dtype: str | None = None) -> Tensor:
-    require(math.prod(shape) <= MAX_ELEMENTS and all(n >= 0 for n in shape), f"the shape {list(shape)} is not usable here")
-    cell = constant(arena, value, dtype)
-    cells = np.empty(shape, dtype=object)
-    cells[...] = cell
-    return Tensor(cells, cell.dtype)
-
-
 def elementwise(function: Callable[..., Term], *arrays: NDArray[Any]) -> NDArray[Any]:
     """`function` over broadcast object arrays."""
     try:
         shape = np.broadcast_shapes(*(a.shape for a in arrays))
     except ValueError:
         raise ShapeError(f"the shapes {', '.join(str(list(a.shape)) for a in arrays)} do not broadcast") from None
-    require(math.prod(shape) <= MAX_ELEMENTS, f"the shape {list(shape)} is too large to check")
+    fits(math.prod(shape), f"the shape {list(shape)}")
     out = np.empty(shape, dtype=object)
     views = [np.broadcast_to(a, shape).reshape(-1) for a in arrays]
     flat = out.reshape(-1)
@@ -192,7 +190,7 @@ def pad(x: Tensor, widths: tuple[int, ...], fill: Term) -> Tensor:
             block[...] = fill
             pieces.append(block)
         cells = np.concatenate([pieces[0], cells, pieces[1]], axis=at)
-    require(cells.size <= MAX_ELEMENTS, "the padded tensor is too large to check")
+    fits(cells.size, "the padded tensor")
     return Tensor(cells, x.dtype)
 
 
