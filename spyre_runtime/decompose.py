@@ -19,7 +19,7 @@ from torch._guards import TracingContext, tracing
 from torch._inductor import config as inductor_config
 from torch._inductor import decomposition as inductor_decomposition
 from torch._inductor.compile_fx import record_original_output_strides
-from torch._inductor.fx_passes import joint_graph
+from torch._inductor.fx_passes import fuse_attention, joint_graph
 from torch._inductor.fx_passes.post_grad import post_grad_passes, view_to_reshape
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -28,6 +28,7 @@ from .decompositions import COMPOSITES, PRIMITIVES, Decomposition, named
 from .fx_rewrites import batch_matmuls
 from .profile import Profile
 from .refusal import Refusal
+from .session import known_device
 
 _HALF_AS_IS = {torch.bfloat16: torch.bfloat16, torch.float16: torch.float16, torch.complex32: torch.complex32}
 # Torch spells a matmul with K=1 as a product of flattened tensors; the device keeps the batch dimensions (see fx_rewrites.py).
@@ -103,7 +104,11 @@ def _joint_patterns() -> Iterator[None]:
 def _patterns_spelt(profile: Profile) -> Iterator[None]:
     """What a pattern puts in place is taken apart by the same table as the graph."""
     table = decomposition_table(profile)
-    with patch.object(inductor_decomposition, "fast_random_decomps", lambda: table):
+    spelt = COMPOSITES[torch.ops.aten.scaled_dot_product_attention.default]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patch.object(inductor_decomposition, "fast_random_decomps", lambda: table))
+        if "aten.scaled_dot_product_attention" in profile.decompositions:
+            stack.enter_context(patch.object(fuse_attention, "_scaled_dot_product_attention", spelt))
         yield
 
 
@@ -160,7 +165,7 @@ def decompose(graph: torch.fx.GraphModule, profile: Profile) -> torch.fx.GraphMo
     """
     inputs = fake_inputs(graph)
     mode = fake_mode_of(graph)
-    with half_stays_half():
+    with half_stays_half(), known_device():
         functional = _functional(graph, inputs, mode, profile)
         with (
             torch.no_grad(),

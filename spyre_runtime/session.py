@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch._inductor import config as inductor_config
@@ -28,6 +30,7 @@ _CONFIG: dict[str, Any] = {
     "permute_fusion": False,
     "allow_buffer_reuse": False,
     "implicit_fallbacks": True,
+    "comprehensive_padding": False,
 }
 # Loop-body functions that Inductor does not know by itself.
 _FUNCTIONS = ("exx2", "layernormscale", "layernormnorm", "gelu", "silu", "softplus", "clamp", "qfp8ch")
@@ -65,15 +68,17 @@ def _every_loop_realised() -> Iterator[None]:
         ir.Loops.has_large_inner_fn = saved  # type: ignore[method-assign]
 
 
-@contextlib.contextmanager
-def _whole_reductions() -> Iterator[None]:
-    """Asking how to split a reduction needs a GPU's properties; the device never splits one."""
-    saved = ir.Reduction.__dict__["num_splits"]
-    ir.Reduction.num_splits = staticmethod(lambda *_, **__: (ir.ReductionHint.DEFAULT, 1))  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        ir.Reduction.num_splits = saved
+@dataclass(frozen=True)
+class _CoreCount:
+    """What Inductor asks a device for when it looks whether a reduction is worth splitting.
+
+    It never is here, but the look fixes the strides of the reduction's operands, so that the number of cores shows in layouts.
+    """
+
+    multi_processor_count: int
+
+    def create(self, device: torch.device) -> _CoreCount:
+        return self
 
 
 @contextlib.contextmanager
@@ -96,26 +101,32 @@ def _on_host(profile: Profile) -> list[Any]:
 
 
 @contextlib.contextmanager
+def known_device() -> Iterator[None]:
+    """Inductor may ask for the features of the device (it has none of them)."""
+    with _LOCK, _restored(codegen_common.device_codegens):
+        codegen_common.init_backend_registration()
+        codegen_common.device_codegens[DEVICE] = codegen_common.DeviceCodegen(_Features, _Features)  # type: ignore[arg-type]
+        yield
+
+
+@contextlib.contextmanager
 def lowering_session(profile: Profile, lowerings: dict[Any, Callable[..., Any]]) -> Iterator[None]:
     """`lowerings` (op overload → function on Inductor values) win over Inductor's own while the session lasts."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_LOCK)
-        codegen_common.init_backend_registration()
+        stack.enter_context(known_device())
         stack.enter_context(
             _restored(
                 lowering.lowerings,
                 lowering.fallbacks,
                 lowering.needs_realized_inputs,
                 lowering._maybe_layout_constraints,
-                codegen_common.device_codegens,
             )
         )
         for op in _on_host(profile):
             del lowering.lowerings[op]
         lowering.lowerings.update(lowerings)
-        codegen_common.device_codegens[DEVICE] = codegen_common.DeviceCodegen(_Features, _Features)  # type: ignore[arg-type]
         stack.enter_context(_every_loop_realised())
-        stack.enter_context(_whole_reductions())
+        stack.enter_context(patch.object(ir, "DeviceProperties", _CoreCount(profile.limits.cores)))
         stack.enter_context(_body_functions())
         stack.enter_context(inductor_config.patch(_CONFIG))
         yield
