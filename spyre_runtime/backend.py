@@ -13,7 +13,6 @@ from torch import fx
 from .capture import capture
 from .decompose import decompose
 from .device import real_device_installed
-from .device_scalars import upload_scalars
 from .execute_fast import Program, RoundingPoint, compile_program
 from .execute_tiled import tiled_program
 from .formats import HALF_DTYPES, carrier_dtype, host_to_device
@@ -22,6 +21,7 @@ from .handover import hand_on
 from .patches import GraphPatch, active_handles, apply_patches, epoch
 from .profile import Profile, load_profile
 from .refusal import Refusal
+from .rounding_points import as_device_computes
 from .settings import Settings, current_settings
 from .stages import Part, StagedGraph, partition
 from .tensor import DEVICE_TYPE, SpyreTensor
@@ -196,7 +196,7 @@ def _device_program(device: fx.GraphModule, compilation: Compilation | None, pro
     rules = now.rules if now.numerics == "device" else None
     if now.executor == "tiled" and compilation is not None:
         return tiled_program(compilation, profile, now.tiled, rules)
-    return compile_program(device, None) if rules is None else compile_program(upload_scalars(device, rules), rules.op_rounding)
+    return compile_program(device, None) if rules is None else compile_program(as_device_computes(device, rules), rules.op_rounding)
 
 
 def _as_far_as_decomposed(module: fx.GraphModule, profile: Profile) -> fx.GraphModule:

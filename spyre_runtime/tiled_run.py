@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from .device_scalars import device_scalar
 from .faults import Faults
 from .formats import NumberRules
 from .host_steps import HostGraph
 from .ir import Op, OpKind
 from .link_tiles import Link, LinkedOp
 from .memory import allocate, from_sticks, host_tensor, layout_of, to_sticks
+from .rounding_points import device_scalar
 from .shake import compare_paddings, run_shaken
 from .tile_ops import Memory
 from .tiled_options import Padding
