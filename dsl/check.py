@@ -15,7 +15,7 @@ from adapterc.dsl.infer import Inference
 from adapterc.dsl.ops import KNOWN_NAMES, bind, lookup
 from adapterc.dsl.opspec import Param
 from adapterc.dsl.poly import Poly, symbol
-from adapterc.dsl.printer import to_text
+from adapterc.dsl.printer import short_text
 from adapterc.dsl.resolve import is_tensor
 from adapterc.dsl.sizes import whole_size
 from adapterc.dsl.types import RestDims, ScalarType, TensorType, Type
@@ -81,7 +81,7 @@ def _axis(dim: Expr | RestDims, variable: str, sizes: Inference) -> Axis:
     found = sizes.type_of(dim)
     if isinstance(found, NumberValue) and found.size is not None:
         return found.size
-    raise SpecError(Diagnostic("ADC231", f"The dimension `{to_text(dim)}` is no size.", dim.span, "Use names and whole numbers."))
+    raise SpecError(Diagnostic("ADC231", f"The dimension `{short_text(dim)}` is no size.", dim.span, "Use names and whole numbers."))
 
 
 @dataclass
@@ -157,16 +157,16 @@ def _declared(header: Header, where: Sequence[tuple[str, Type]]) -> tuple[dict[s
 
 
 def attribute_variables(match: Expr) -> dict[str, Param]:
-    """Variables that stand only where an op takes a number, flag, format or text, with the parameter that they stand for.
+    """Variables that stand only where an op takes a number, flag, format, text or an optional tensor, with the parameter that they stand for.
 
-    They need no type in `where`: `sdpa(q, k, v, scale=s)` binds `s` to what the graph has there, None included.
+    They need no type in `where`: `sdpa(q, k, v, mask, scale=s)` binds `mask` and `s` to what the graph has there, None included.
     """
     found: dict[str, Param] = {}
     elsewhere: set[str] = set()
     for node in walk(match):
         for child, param in _operands(node):
             if isinstance(child, Name) and child.id not in KNOWN_NAMES:
-                if param is not None and param.kind in _ATTRIBUTE_KINDS:
+                if param is not None and (param.kind in _ATTRIBUTE_KINDS or param.default == Literal(None)):
                     found.setdefault(child.id, param)
                 else:
                     elsewhere.add(child.id)

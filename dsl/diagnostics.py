@@ -62,8 +62,16 @@ def _clip(text: str, column: int, room: int = 160) -> tuple[str, int]:
     return text[start : start + room], column - start
 
 
+def shorten(text: str, room: int = 60) -> str:
+    """The text, cut to what a sentence can hold."""
+    return text if len(text) <= room else f"{text[: room - 1]}…"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`Did you mean "x"?`, or nothing when no known word is near."""
     by_lower = {name.lower(): name for name in known}
+    # Names of one or two letters are all near one another.
+    if len(word) < 3 and word.lower() not in by_lower:
+        return ""
     near = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
     return f'Did you mean "{by_lower[near[0]]}"?' if near and by_lower[near[0]] != word else ""

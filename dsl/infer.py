@@ -11,7 +11,7 @@ from adapterc.dsl.diagnostics import Diagnostic, SpecError, did_you_mean
 from adapterc.dsl.ops import DTYPE_NAMES, KNOWN_NAMES, bind, expand_once, lookup, truth
 from adapterc.dsl.opspec import OpSpec, Param
 from adapterc.dsl.poly import ONE, Poly, atom, divide, number, symbol
-from adapterc.dsl.printer import to_text
+from adapterc.dsl.printer import short_text, to_text
 from adapterc.dsl.shapeargs import NONE, Arguments
 from adapterc.dsl.shapelayout import elements, sliced
 from adapterc.dsl.shapes import rule_of
@@ -87,7 +87,7 @@ class Inference:
                 return self._subscript(node)
             case Call():
                 return self._call(node)
-        raise SpecError(Diagnostic("ADC201", f"`{to_text(node)}` stands outside brackets.", node.span, "Write it as `x[…]`."))
+        raise SpecError(Diagnostic("ADC201", f"`{short_text(node)}` stands outside brackets.", node.span, "Write it as `x[…]`."))
 
     def _name(self, name: str, span: Span) -> TypeOf:
         if name in self._env:
@@ -108,7 +108,7 @@ class Inference:
         if (isinstance(base, StaticValue) and base.kind == "record") or isinstance(node.base, Attribute):
             return NumberValue("any", symbol(to_text(node)))
         hint = "Only `config` (and `module`) have fields; sizes are `size(x, dim)`."
-        raise SpecError(Diagnostic("ADC230", f"`{to_text(node.base)}` has no fields.", node.span, hint))
+        raise SpecError(Diagnostic("ADC230", f"`{short_text(node.base)}` has no fields.", node.span, hint))
 
     def _call(self, call: Call) -> TypeOf:
         spec = lookup(call)
@@ -189,7 +189,7 @@ class Inference:
             return UNKNOWN
         if not isinstance(base, TensorValue):
             raise SpecError(
-                Diagnostic("ADC230", f"`{to_text(node.base)}` is no tensor and has no elements.", node.span, "Index tensors only.")
+                Diagnostic("ADC230", f"`{short_text(node.base)}` is no tensor and has no elements.", node.span, "Index tensors only.")
             )
         if any(isinstance(self.type_of(i), TensorValue) for i in node.index if not isinstance(i, Slice | Rest)):
             hint = "Use `take`, `index_select` or `gather`."
@@ -247,7 +247,9 @@ class Inference:
             return found.size if found.size is not None else atom(to_text(part))
         if isinstance(found, UnknownValue):
             return atom(to_text(part))
-        raise SpecError(Diagnostic("ADC230", f"`{to_text(part)}` is no size.", part.span, "Subscripts are sizes, slices, `...` and None."))
+        raise SpecError(
+            Diagnostic("ADC230", f"`{short_text(part)}` is no size.", part.span, "Subscripts are sizes, slices, `...` and None.")
+        )
 
 
 def _literal(value: int | Fraction | str | bool | None) -> TypeOf:

@@ -6,6 +6,7 @@ text, so its nesting can exhaust nothing: texts beyond MAX_LENGTH and trees beyo
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from functools import cache
 from importlib.resources import files
@@ -25,7 +26,7 @@ from adapterc.dsl.ast import (
     Subscript,
     children,
 )
-from adapterc.dsl.diagnostics import Diagnostic, SpecError, did_you_mean
+from adapterc.dsl.diagnostics import Diagnostic, SpecError, did_you_mean, shorten
 from adapterc.dsl.source import Origin, inline_origin
 from adapterc.dsl.types import DTYPES, KINDS, Dim, RestDims, ScalarType, TensorType, Type
 from lark import Lark, Token, Transformer_NonRecursive, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
@@ -34,10 +35,13 @@ from lark.tree import Meta
 
 MAX_LENGTH = 20_000  # characters; the longest shipped expression has fewer than 400
 MAX_DEPTH = 100  # keeps every recursive walk far from Python's own limit
+MAX_WORD = 100
 MAX_DIGITS = 400  # digits or decimal exponent; float64 ends at 1e308
 
 _COMPARATORS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "in": "contains"}
 _RESERVED = frozenset({"and", "or", "not", "if", "else", "in", "None", "true", "True", "false", "False"})
+
+_LONG_WORD = re.compile(rf"[A-Za-z_]\w{{{MAX_WORD},}}")
 
 Bindings: TypeAlias = tuple[tuple[str, Expr], ...]
 
@@ -79,6 +83,10 @@ def _parse(text: str, start: str, span_origin: Origin | None) -> object:
         message = f"The expression has {len(text):,} characters; at most {MAX_LENGTH:,} are read."
         raise SpecError(Diagnostic("ADC203", message, where, "Split it into `let:` bindings."))
     origin = span_origin or inline_origin(text)
+    word = _LONG_WORD.search(text)
+    if word is not None:
+        message = f"A word of {len(word[0])} characters is too long; at most {MAX_WORD} are read."
+        raise SpecError(Diagnostic("ADC203", message, origin.span(*word.span()), "Choose a shorter name."))
     try:
         tree = _grammar().parse(text, start=start)
     except UnexpectedInput as error:
@@ -124,7 +132,7 @@ def _syntax_error(error: UnexpectedInput, text: str, origin: Origin) -> Diagnost
         return Diagnostic("ADC201", "The expression ends too early.", origin.span(start, start + 1), _missing(error))
     offset = token.start_pos if token.start_pos is not None else offset
     span = origin.span(offset, offset + len(token))
-    return Diagnostic("ADC201", f"`{token}` cannot stand here.", span, _syntax_hint(error, token, text[:offset].rstrip()))
+    return Diagnostic("ADC201", f"`{shorten(str(token))}` cannot stand here.", span, _syntax_hint(error, token, text[:offset].rstrip()))
 
 
 def _missing(error: UnexpectedToken) -> str:
@@ -142,7 +150,7 @@ def _syntax_hint(error: UnexpectedToken, token: Token, before: str) -> str:
     if token == "=" and operand_ended:
         return "Write `==` to compare; a single `=` only names an argument."
     if operand_ended and token.type in ("NAME", "INTEGER", "DECIMAL", "STRING", "LPAR"):
-        return f"An operator or a comma is missing before `{token}`."
+        return f"An operator or a comma is missing before `{shorten(str(token))}`."
     if token.type in ("RPAR", "RSQB"):
         return "An operand is missing before it, or it closes nothing."
     if token in _RESERVED:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from adapterc.dsl.ast import Attribute, Call, Expr, Literal, Name, Rest, Sequence, Slice, Subscript
+from adapterc.dsl.diagnostics import shorten
 from adapterc.dsl.types import RestDims, ScalarType, Type
 
 # op -> (symbol, precedence, precedence that each operand needs). Higher binds tighter; the order is that of dsl/grammar.lark.
@@ -40,6 +41,11 @@ _CHOOSE, _PRODUCT, _UNARY, _ATOM = 1, 11, 12, 15
 def to_text(expression: Expr) -> str:
     """Canonical source text: operators where the language has them, parentheses only where needed."""
     return _text(expression)[0]
+
+
+def short_text(expression: Expr) -> str:
+    """The source text, cut to what a message can hold."""
+    return shorten(to_text(expression))
 
 
 def type_text(found: Type) -> str:

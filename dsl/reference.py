@@ -165,7 +165,7 @@ def _language() -> Iterator[str]:
     yield f"`[weight] ELEMENT[DIM, …]`, where ELEMENT is one of {_code((*KINDS, *DTYPES))}, and a DIM is a size expression, `...` (any number of"
     yield "dimensions, which have to broadcast with those of the other variables) or `*B` (any number, the same wherever `*B` stands). `weight` admits only"
     yield "parameters and buffers. `scalar` is a real number and `size` a whole one that the pattern binds. Variables that stand where an op takes a number,"
-    yield "flag or format need no type."
+    yield "flag, format or optional tensor need no type: they bind what is there, `None` included."
     yield ""
 
 

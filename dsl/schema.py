@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from adapterc.dsl import yamltree
 from adapterc.dsl.ast import Span
-from adapterc.dsl.diagnostics import Diagnostic, did_you_mean
+from adapterc.dsl.diagnostics import Diagnostic, did_you_mean, shorten
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
@@ -69,7 +69,7 @@ def _split_values(root: yamltree.Node) -> list[Diagnostic]:
             if isinstance(value, yamltree.Scalar) and value.style is None:
                 opened = value.text.count("(") > value.text.count(")") or value.text.count("[") > value.text.count("]")
                 if opened and isinstance(after[1], yamltree.Scalar) and after[1].value is None:
-                    message = f"The value of `{key.text}` ends at its first comma: inside {{…}}, YAML separates entries there."
+                    message = f"The value of `{shorten(key.text)}` ends at its first comma: inside {{…}}, YAML separates entries there."
                     found.append(Diagnostic("ADC116", message, value.span, "Put the expression in quotes."))
                     break
         for _, value in root.entries:
@@ -88,7 +88,7 @@ def _kind(rule: yamltree.Mapping) -> str | Diagnostic:
     near = [(key, did_you_mean(key.text, RULE_KINDS)) for key, _ in rule.entries]
     key, hint = next(((k, h) for k, h in near if h), (rule.entries[0][0] if rule.entries else None, ""))
     if key is not None and hint:
-        return Diagnostic("ADC113", f"There is no rule kind `{key.text}`.", key.span, hint)
+        return Diagnostic("ADC113", f"There is no rule kind `{shorten(key.text)}`.", key.span, hint)
     return Diagnostic("ADC113", "The rule does not say its kind.", key.span if key else rule.span, f"Start it with one of {kinds}.")
 
 
@@ -106,7 +106,7 @@ def _missing(key: str) -> str:
 
 def _sentences(error: ValidationError, root: yamltree.Node) -> list[Diagnostic]:
     node, owner = _at(root, list(error.absolute_path))
-    name = f"`{owner.text}`" if owner is not None else "The value"
+    name = f"`{shorten(owner.text)}`" if owner is not None else "The value"
     if owner is not None and error.absolute_path and isinstance(error.absolute_path[-1], int):
         name = f"An entry of {name}"
     detail = error.schema if isinstance(error.schema, Mapping) else {}
@@ -116,7 +116,7 @@ def _sentences(error: ValidationError, root: yamltree.Node) -> list[Diagnostic]:
             return [
                 Diagnostic(
                     "ADC110",
-                    f"There is no key `{key.text}` here.",
+                    f"There is no key `{shorten(key.text)}` here.",
                     key.span,
                     did_you_mean(key.text, known) or f"Known keys: {', '.join(known)}.",
                 )
@@ -135,12 +135,12 @@ def _sentences(error: ValidationError, root: yamltree.Node) -> list[Diagnostic]:
         case "enum":
             allowed = [str(value) for value in _rule(error)]
             hint = did_you_mean(str(error.instance), allowed) or f"Write one of {', '.join(allowed)}."
-            return [Diagnostic("ADC112", f"{name} cannot be `{_short(error.instance)}`.", node.span, hint)]
+            return [Diagnostic("ADC112", f"{name} cannot be `{shorten(str(error.instance))}`.", node.span, hint)]
         case "pattern" | "maxLength" if "propertyNames" in error.absolute_schema_path:
             key = _named(node, str(error.instance))
-            return [Diagnostic("ADC112", f"`{_short(error.instance)}` cannot be a name.", key, _help(detail))]
+            return [Diagnostic("ADC112", f"`{shorten(str(error.instance))}` cannot be a name.", key, _help(detail))]
         case "pattern":
-            return [Diagnostic("ADC112", f"{name} cannot be `{_short(error.instance)}`.", node.span, _help(detail))]
+            return [Diagnostic("ADC112", f"{name} cannot be `{shorten(str(error.instance))}`.", node.span, _help(detail))]
         case "minLength" | "minItems" | "minProperties":
             return [Diagnostic("ADC112", f"{name} is empty.", node.span, _help(detail))]
         case "maxLength" | "maxItems":
@@ -152,7 +152,7 @@ def _sentences(error: ValidationError, root: yamltree.Node) -> list[Diagnostic]:
         case "oneOf":
             choices = ", ".join(f"`{key}`" for branch in _rule(error) for key in branch.get("required", ()))
             return [Diagnostic("ADC111", f"Exactly one of {choices} must be given.", _head(node), "Keep the one that says what is meant.")]
-    return [Diagnostic("ADC112", f"{name} does not fit the schema: {_short(error.message)}.", node.span, _help(detail))]
+    return [Diagnostic("ADC112", f"{name} does not fit the schema: {shorten(str(error.message))}.", node.span, _help(detail))]
 
 
 def _alternatives(error: ValidationError, root: yamltree.Node, name: str, node: yamltree.Node) -> list[Diagnostic]:
@@ -217,13 +217,8 @@ def _kind_of(node: yamltree.Node) -> str:
         case bool():
             return f"the truth value {node.text}"
         case int() | float():
-            return f"the number {_short(node.text)}"
+            return f"the number {shorten(str(node.text))}"
     return "text"
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
 
 
 def _help(detail: Mapping[str, Any]) -> str:

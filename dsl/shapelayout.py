@@ -241,13 +241,24 @@ def slice_rule(arguments: Arguments) -> TypeOf:
     return TensorValue(x.element, replaced(x.shape, dim, (length,)) if length is not None else None)
 
 
+def _windows(whole: Poly, size: Poly, step: Poly) -> Poly:
+    """How many windows fit; a step counts as dividing a named size."""
+    room = whole - size
+    if step.constant is not None and step.constant <= 0:
+        raise Mismatch("ADC232", f"The step of a window is above 0, not {step}.")
+    if room.constant is not None and step.constant is not None:
+        if room.constant < 0:
+            raise Mismatch("ADC232", f"A window of {size} does not fit into a dimension of size {whole}.")
+        return number(room.constant // step.constant + 1)
+    return divide(room, step) + ONE
+
+
 def unfold_rule(arguments: Arguments) -> TypeOf:
     x, dim, size, step = tensor_of(arguments), int_of(arguments["dim"]), poly_of(arguments["size"]), poly_of(arguments["step"])
     old = axis_at(x.shape, dim) if dim is not None else None
     if dim is None or old is None or size is None or step is None:
         return TensorValue(x.element, None)
-    count = sliced(old - size + ONE, None, None, step)
-    shape = replaced(x.shape, dim, (count,)) if count is not None else None
+    shape = replaced(x.shape, dim, (_windows(old, size, step),))
     return TensorValue(x.element, (*shape, size) if shape is not None else None)
 
 

@@ -15,9 +15,9 @@ from fractions import Fraction
 from typing import TypeAlias, cast
 
 from adapterc.dsl.ast import Attribute, Call, Expr, Literal, Name, Sequence, Span
-from adapterc.dsl.diagnostics import Diagnostic, SpecError
+from adapterc.dsl.diagnostics import Diagnostic, SpecError, shorten
 from adapterc.dsl.ops import OPS, bind, expand_once, lookup
-from adapterc.dsl.printer import to_text
+from adapterc.dsl.printer import short_text, to_text
 
 SPAN_BYTES = 256 * 2**20  # one core addresses 256 MiB (torch-spyre, work-division limits): no dimension is longer, even of bytes
 _MAX_BITS = 4096  # of an intermediate number
@@ -61,25 +61,31 @@ def evaluate_size(expression: Expr, env: Mapping[str, Value]) -> int:
 
 def whole_size(value: Value, expression: Expr) -> int:
     """The value as a size, or the SpecError that says why it is none."""
-    text = to_text(expression)
+    text = short_text(expression)
     if isinstance(value, Fraction) and value.denominator == 1:
         value = value.numerator
     if isinstance(value, bool) or not isinstance(value, int):
-        message = f"The size `{text}` is {value_text(value)}, not a whole number."
+        message = f"The size `{text}` is {shorten(value_text(value))}, not a whole number."
         raise SpecError(Diagnostic("ADC242", message, expression.span, "Round it with `ceil_div`, `ceil_to` or `//`."))
     if value < 0:
-        raise SpecError(Diagnostic("ADC242", f"The size `{text}` is {value}, below zero.", expression.span, "Use `max(…, 0)`."))
+        raise SpecError(Diagnostic("ADC242", f"The size `{text}` is {_amount(value)}, below zero.", expression.span, "Use `max(…, 0)`."))
     if value > SPAN_BYTES:
-        message = f"The size `{text}` is {value:,} elements, beyond the 256 MiB span of a core ({SPAN_BYTES:,} bytes)."
+        message = f"The size `{text}` is {_amount(value)} elements, beyond the 256 MiB span of a core ({SPAN_BYTES:,} bytes)."
         raise SpecError(Diagnostic("ADC241", message, expression.span, "Check its factors."))
     return value
+
+
+def _amount(value: Number) -> str:
+    """A number in a sentence: digits, or its magnitude where they would fill the screen."""
+    bits = int(value).bit_length()
+    return f"{value:,}" if bits <= 64 else f"{'-' if value < 0 else ''}2^{bits - 1} or more"
 
 
 def evaluate_condition(expression: Expr, env: Mapping[str, Value]) -> bool:
     """Whether a predicate holds. Raises SpecError as `evaluate_size`, and ADC244 when the result is no truth value."""
     value = derive(expression, env).value
     if not isinstance(value, bool):
-        message = f"The condition `{to_text(expression)}` is {value_text(value)}, not true or false."
+        message = f"The condition `{short_text(expression)}` is {shorten(value_text(value))}, not true or false."
         raise SpecError(Diagnostic("ADC244", message, expression.span, "Compare it, as in `… != 0` or `… != None`."))
     return value
 
@@ -120,7 +126,7 @@ class _Evaluator:
                 return tuple(self.value(item) for item in items)
             case Call():
                 return self._traced(node, self._call(node))
-        message = f"`{to_text(node)}` has no value outside a tensor expression."
+        message = f"`{short_text(node)}` has no value outside a tensor expression."
         raise SpecError(Diagnostic("ADC243", message, node.span, "A size or condition reads names, config and numbers."))
 
     def _traced(self, node: Expr, value: Value) -> Value:
@@ -165,7 +171,7 @@ class _Evaluator:
         value = self.value(node)
         if isinstance(value, bool):
             return value
-        message = f"`{to_text(node)}` is {value_text(value)}, not true or false."
+        message = f"`{short_text(node)}` is {shorten(value_text(value))}, not true or false."
         raise SpecError(Diagnostic("ADC244", message, node.span, "Compare it, as in `… != None`."))
 
 
@@ -182,7 +188,7 @@ def _field(record: Value, name: str) -> Value:
 def _numbers(values: Listing[Value], call: Call) -> list[Number]:
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | Fraction):
-            message = f"`{to_text(call)}` needs numbers and gets {value_text(value)}."
+            message = f"`{short_text(call)}` needs numbers and gets {shorten(value_text(value))}."
             raise SpecError(Diagnostic("ADC245", message, call.span, "Guard it with a test such as `config.field != None and …`."))
     return [v for v in values if isinstance(v, int | Fraction)]
 
@@ -191,10 +197,12 @@ def _integers(values: Listing[Value], call: Call, least: int) -> list[int]:
     found: list[int] = []
     for value in _numbers(values, call):
         if value.denominator != 1 or value < least:
-            message = f"`{to_text(call)}` needs whole numbers from {least} and gets {value_text(value)}."
+            message = f"`{short_text(call)}` needs whole numbers from {least} and gets {shorten(value_text(value))}."
             raise SpecError(Diagnostic("ADC242", message, call.span, "Round it with `ceil_div` or `//`."))
         if value > _MAX_FACTORED:
-            raise SpecError(Diagnostic("ADC241", f"`{to_text(call)}` gets {value:,}, beyond 2^40.", call.span, "Check its factors."))
+            raise SpecError(
+                Diagnostic("ADC241", f"`{short_text(call)}` gets {_amount(value)}, beyond 2^40.", call.span, "Check its factors.")
+            )
         found.append(int(value))
     return found
 
@@ -203,7 +211,7 @@ def _bounded(value: Value, call: Call) -> Value:
     if isinstance(value, Fraction) and value.denominator == 1:
         return value.numerator
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
-        message = f"`{to_text(call)}` has more than {_MAX_BITS} bits, far beyond the 256 MiB span of a core."
+        message = f"`{short_text(call)}` has more than {_MAX_BITS} bits, far beyond the 256 MiB span of a core."
         raise SpecError(Diagnostic("ADC241", message, call.span, "Check its factors."))
     return value
 
@@ -212,7 +220,7 @@ def _divided(values: Listing[Value], call: Call, divide: Callable[[Number, Numbe
     a, b = _numbers(values, call)
     if b == 0:
         raise SpecError(
-            Diagnostic("ADC240", f"`{to_text(call)}` divides by zero.", call.span, "Guard it with `when:`, or mend the divisor.")
+            Diagnostic("ADC240", f"`{short_text(call)}` divides by zero.", call.span, "Guard it with `when:`, or mend the divisor.")
         )
     return divide(a, b)
 
@@ -220,12 +228,12 @@ def _divided(values: Listing[Value], call: Call, divide: Callable[[Number, Numbe
 def _power(values: Listing[Value], call: Call) -> Number:
     base, exponent = _numbers(values, call)
     if exponent.denominator != 1:
-        raise SpecError(Diagnostic("ADC242", f"`{to_text(call)}` is not a whole power.", call.span, "Sizes take whole exponents."))
+        raise SpecError(Diagnostic("ADC242", f"`{short_text(call)}` is not a whole power.", call.span, "Sizes take whole exponents."))
     if base == 0 and exponent < 0:
-        raise SpecError(Diagnostic("ADC240", f"`{to_text(call)}` divides by zero.", call.span, "Guard it with `when:`."))
+        raise SpecError(Diagnostic("ADC240", f"`{short_text(call)}` divides by zero.", call.span, "Guard it with `when:`."))
     bits = max(base.numerator.bit_length(), base.denominator.bit_length())
     if bits > 1 and bits * abs(int(exponent)) > 2 * _MAX_BITS:
-        raise SpecError(Diagnostic("ADC241", f"`{to_text(call)}` grows beyond {_MAX_BITS} bits.", call.span, "Check its exponent."))
+        raise SpecError(Diagnostic("ADC241", f"`{short_text(call)}` grows beyond {_MAX_BITS} bits.", call.span, "Check its exponent."))
     # The base is -1, 0 or 1 where the exponent may still be large.
     power = int(exponent) if bits > 1 else exponent.numerator % 2 or (2 if exponent else 0)
     return Fraction(base) ** power
@@ -330,4 +338,4 @@ assert set(_MEANINGS) <= set(OPS)
 def _negated(value: Value, call: Call) -> bool:
     if isinstance(value, bool):
         return not value
-    raise SpecError(Diagnostic("ADC244", f"`{to_text(call)}` negates {value_text(value)}.", call.span, "Compare it first."))
+    raise SpecError(Diagnostic("ADC244", f"`{short_text(call)}` negates {value_text(value)}.", call.span, "Compare it first."))

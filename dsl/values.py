@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from adapterc.dsl.ast import Expr
 from adapterc.dsl.poly import ONE, Poly
 
 
@@ -227,11 +226,3 @@ def type_of_text(value: TypeOf) -> str:
         case StaticValue(kind=kind):
             return {"text": "text", "dtype": "a number format", "record": "a config field"}.get(kind, kind)
     return "a value without a declared type"
-
-
-def expr_name(expression: Expr | None) -> str:
-    """The text of an expression in a message, cut to a readable length."""
-    from adapterc.dsl.printer import to_text
-
-    text = to_text(expression) if expression is not None else ""
-    return text if len(text) <= 60 else f"{text[:57]}…"

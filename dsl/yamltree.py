@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import yaml
 from adapterc.dsl.ast import Span
-from adapterc.dsl.diagnostics import Diagnostic, SpecError
+from adapterc.dsl.diagnostics import Diagnostic, SpecError, shorten
 from adapterc.dsl.source import Origin
 
 MAX_BYTES = 256 * 1024
@@ -153,6 +153,7 @@ def _yaml_error(error: yaml.MarkedYAMLError, text: str, name: str) -> Diagnostic
     span = Span(name, line, column, line, column + 1)
     row = text.split("\n")[line - 1] if line <= text.count("\n") + 1 else ""
     problem = (error.problem or "").replace("found ", "").strip() or "the text ends here"
+    problem = shorten(problem, 120)
     if "\t" in row[: column + 1]:
         return Diagnostic("ADC105", "A tab stands in the indentation; YAML indents with spaces.", span, "Replace it by spaces.")
     if "mapping values are not allowed" in problem:
@@ -202,7 +203,7 @@ class _Composer:
             return self._alias(event)
         assert isinstance(event, yaml.ScalarEvent | yaml.SequenceStartEvent | yaml.MappingStartEvent)
         if event.tag is not None:
-            raise self._fail("ADC109", f"The YAML tag {event.tag} has no meaning in a spec.", event, "Remove it.")
+            raise self._fail("ADC109", f"The YAML tag {shorten(event.tag)} has no meaning in a spec.", event, "Remove it.")
         if depth > MAX_NESTING:
             raise self._fail("ADC108", f"The file nests deeper than {MAX_NESTING} levels.", event, "A spec needs six at most.")
         if event.anchor is not None:
@@ -223,10 +224,12 @@ class _Composer:
 
     def _alias(self, event: yaml.AliasEvent) -> Node:
         if event.anchor not in self._anchors:
-            raise self._fail("ADC109", f"The alias *{event.anchor} names no anchor.", event, "Define it before, or quote the text.")
+            raise self._fail(
+                "ADC109", f"The alias *{shorten(str(event.anchor))} names no anchor.", event, "Define it before, or quote the text."
+            )
         node = self._anchors[event.anchor]
         if node is None:
-            raise self._fail("ADC108", f"The alias *{event.anchor} holds itself.", event, "Write the value out.")
+            raise self._fail("ADC108", f"The alias *{shorten(str(event.anchor))} holds itself.", event, "Write the value out.")
         return node
 
     def _list(self, start: yaml.SequenceStartEvent, depth: int) -> List:
@@ -247,7 +250,9 @@ class _Composer:
                 raise self._fail("ADC105", "A key must be a word.", event, "Quote it if it is meant as text.")
             if key.text in seen:
                 first = seen[key.text].span.line
-                raise self._fail("ADC107", f"The key `{key.text}` stands twice; first in line {first}.", event, "Remove one of them.")
+                raise self._fail(
+                    "ADC107", f"The key `{shorten(key.text)}` stands twice; first in line {first}.", event, "Remove one of them."
+                )
             seen[key.text] = key
             entries.append((key, self._node(next(self._events), depth + 1)))
             event = next(self._events)

@@ -250,6 +250,27 @@ def test_several_faults_are_reported_at_once() -> None:
     assert [(d.span.line, d.code) for d in faults(text)] == [(6, "ADC201"), (7, "ADC201"), (8, "ADC201")]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        SPEC + "b" * 50_000 + ": 1\n",
+        SPEC.replace("rewrite:", "q" * 50_000 + ":"),
+        SPEC.replace("cube", "c" * 50_000),
+        SPEC.replace("scaffold", "c" * 50_000),
+        SPEC.replace("adapter: a", "adapter: *" + "c" * 50_000),
+        SPEC.replace("adapter: a", "adapter: !" + "c" * 50_000 + " a"),
+        SPEC.replace("float[...]", "c" * 15_000),
+        SPEC.replace("x * x * x", "x" + " * x" * 2_000),
+        "k" * 100 + ": 1\n" + "k" * 100 + ": 1\n",
+        "[" * 30 + "'" + "x" * 50_000,
+    ],
+    ids=range(10),
+)
+def test_messages_fit_a_screen_whatever_the_file_holds(text: str) -> None:
+    for diagnostic in faults(text):
+        assert len(render(diagnostic, text)) < 900
+
+
 def test_alias_bombs_are_bounded() -> None:
     lines = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 10)}]" for i in range(20)]

@@ -155,6 +155,15 @@ def test_huge_expressions_get_one_sentence(text: str) -> None:
     assert diagnostic.code == "ADC203"
 
 
+@pytest.mark.parametrize(
+    "text", ["f" * 101 + "(x)", "x + " + "y" * 9_000, "a." + "b" * 200, "f(" + "k" * 150 + "=1)", "x " + "9" * 399 + "z" * 50]
+)
+def test_long_words_do_not_fill_the_screen(text: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_expression(text)
+    assert len(str(caught.value)) < 300
+
+
 def test_the_deepest_expression_that_is_read_can_be_walked() -> None:
     text = "(" * 5_000 + "x" + ")" * 5_000 + "+x" * (MAX_DEPTH - 2)
     tree = parse_expression(text)

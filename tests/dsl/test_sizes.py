@@ -128,6 +128,13 @@ def test_faults(text: str, code: str) -> None:
     assert all(d.hint for d in caught.value.diagnostics)
 
 
+def test_large_numbers_do_not_fill_the_screen() -> None:
+    for text in ("1e400", "2 ** 4000", "0 - 10 ** 300", " + ".join(["V"] * 99) + " + 1 / 3", "10 ** 300 / 3"):
+        with pytest.raises(SpecError) as caught:
+            evaluate_size(parse_expression(text), ENV)
+        assert len(str(caught.value)) < 300
+
+
 def test_a_condition_must_be_one() -> None:
     for text in ("d", "d and true", "not d", "1 if d else 2"):
         with pytest.raises(SpecError) as caught:
