@@ -2,7 +2,7 @@
 
 import importlib.util
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -11,14 +11,16 @@ from .dispatch import copy_from, dispatch, to_copy
 from .tensor import DEVICE_TYPE
 
 # A Library takes its registrations back when it is collected, so these live as long as the process.
-_libraries: list[torch.library.Library] = []
+_libraries: list[Any] = []
 
 
 class SpyreModule:
     """What ``torch.spyre`` answers: one device, always ready, nothing asynchronous."""
 
     def is_available(self) -> bool:
-        return True
+        # While Dynamo traces, FakeTensorMode asks. Told yes, it would evaluate constants on the device for real, and it
+        # cannot take the results, which are tensors of a subclass.
+        return torch._guards.TracingContext.try_get() is None
 
     def is_initialized(self) -> bool:
         return True
@@ -86,9 +88,10 @@ def register() -> bool:
 def _register_kernels() -> None:
     # Factories (torch.arange(device="spyre")) and copies from the CPU have no SpyreTensor among their arguments, so they arrive
     # under PrivateUse1 and not at __torch_dispatch__.
-    fallback = torch.library.Library("_", "IMPL")
+    library = cast(Any, torch.library.Library)  # untyped in torch
+    fallback = library("_", "IMPL")
     fallback.fallback(lambda op, *args, **kwargs: dispatch(op, args, kwargs), DEVICE_TYPE_KEY)
-    kernels = torch.library.Library("aten", "IMPL")
+    kernels = library("aten", "IMPL")
     kernels.impl("_to_copy", to_copy, DEVICE_TYPE_KEY)
     kernels.impl("_copy_from", copy_from, DEVICE_TYPE_KEY)
     kernels.impl("scaled_dot_product_attention", attention, f"Autograd{DEVICE_TYPE_KEY}")
@@ -127,4 +130,4 @@ def attention(
     if attn_mask is None:
         return torch.softmax(scores, -1) @ value
     scores = scores.masked_fill(attn_mask.logical_not(), -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
-    return torch.ops.aten._safe_softmax.default(scores, -1) @ value
+    return cast(torch.Tensor, torch.ops.aten._safe_softmax.default(scores, -1)) @ value

@@ -1,7 +1,7 @@
 """Eager ops on the simulated device: run the CPU kernel on the carriers, round the outputs, give them their logical dtypes."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils import _pytree as pytree
@@ -230,7 +230,7 @@ def to_copy(
             raw = aten._to_copy.default(_arrive(x, logical), dtype=carrier, memory_format=memory_format)
         return SpyreTensor(raw, logical)
     source = x.raw if isinstance(x, SpyreTensor) else x
-    return aten._to_copy.default(source, dtype=logical, device=target, memory_format=memory_format)
+    return cast(torch.Tensor, aten._to_copy.default(source, dtype=logical, device=target, memory_format=memory_format))
 
 
 def _arrive(x: torch.Tensor, logical: torch.dtype) -> torch.Tensor:

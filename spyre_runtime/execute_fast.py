@@ -119,6 +119,9 @@ def _step(node: fx.Node, aliases: Aliases) -> _Step:
     target: Any = node.target
     if target in _CASTS | _COPIES and _changes_nothing(node) and aliases.may_share(node, node.args[0]):
         return _Step(None, args[:1], {})
+    if target is torch.ops.prims.convert_element_type.default:
+        # The reference implementation of this one is Python; _to_copy is a kernel.
+        return _Step(aten._to_copy.default._op, args[:1], {"dtype": args[1]})
     if target is aten.view.default and not aliases.is_written(node):
         # A CPU kernel may have chosen other strides than the device's; reshape views where it can.
         return _Step(aten.reshape.default, args, kwargs)

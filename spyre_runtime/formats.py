@@ -29,8 +29,7 @@ _DROPPED_BITS = 23 - DL16_MANTISSA_BITS
 _HALF_ULP = 1 << (_DROPPED_BITS - 1)
 _KEEP = -(1 << _DROPPED_BITS)
 _VELTKAMP = float((1 << _DROPPED_BITS) + 1)
-_NORM_IN_RANGE = 8e9  # well below DL16_MAX = 8.57e9, for the rounding of the sum itself
-_SQUARES_IN_RANGE = _NORM_IN_RANGE**2
+_SQUARES_IN_RANGE = 8e9**2  # well below DL16_MAX = 8.57e9, for the rounding of the sum itself
 _LARGEST_WITHOUT_CODE = 2.0**-31  # every rounded magnitude up to here becomes zero
 _FP16_LARGEST_IN_DL16 = 65472.0  # 65504 less its last mantissa bit
 
@@ -64,11 +63,14 @@ def round_dl16_(x: torch.Tensor, rounding: Rounding = "nearest_up") -> torch.Ten
     """``round_dl16`` in place; returns ``x``. ``x`` is float32, any strides (a view is rounded where it lies)."""
     if x.dtype is not torch.float32:
         raise TypeError(f"round_dl16_ rounds float32 carriers, not {x.dtype}")
-    if not _surely_in_range(x):
-        finite = x.isfinite()
-        rounded = _round_in_range_(torch.where(finite, x.clamp(-DL16_MAX, DL16_MAX), torch.zeros_like(x)), rounding)
-        return torch.where(finite, rounded, x, out=x)
-    return _round_in_range_(x, rounding)
+    # One BLAS pass, cheaper than clamping: while the squares sum below the limit, no element is beyond it, infinite or NaN.
+    # (Contiguous tensors are flattened for it; the rounding itself works in place on any strides.)
+    flat = x.view(-1) if x.is_contiguous() else x.reshape(-1)
+    if torch.dot(flat, flat).item() < _SQUARES_IN_RANGE:
+        return _round_in_range_(x, rounding)
+    finite = x.isfinite()
+    rounded = _round_in_range_(torch.where(finite, x.clamp(-DL16_MAX, DL16_MAX), torch.zeros_like(x)), rounding)
+    return torch.where(finite, rounded, x, out=x)
 
 
 def _round_in_range_(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
@@ -81,7 +83,7 @@ def _round_in_range_(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
         if rounding == "nearest_up":
             bits.add_(_HALF_ULP)
         bits.bitwise_and_(_KEEP)
-    return torch.ops.aten.hardshrink.out(x, _LARGEST_WITHOUT_CODE, out=x)
+    return torch.hardshrink(x, _LARGEST_WITHOUT_CODE, out=x)
 
 
 def encode_dl16(x: torch.Tensor, rounding: Rounding = "nearest_up") -> torch.Tensor:
@@ -143,11 +145,3 @@ def carrier_dtype(dtype: torch.dtype) -> torch.dtype:
             f"the spyre device has no {str(dtype).removeprefix('torch.')}; convert to float32 or float16 before moving the tensor"
         )
     return dtype
-
-
-def _surely_in_range(x: torch.Tensor) -> bool:
-    # One BLAS pass, cheaper than clamping: while the squares sum below the limit, no element is beyond it, infinite or NaN.
-    if x.is_contiguous():
-        flat = x.view(-1)
-        return float(torch.dot(flat, flat)) < _SQUARES_IN_RANGE
-    return float(torch.linalg.vector_norm(x)) < _NORM_IN_RANGE

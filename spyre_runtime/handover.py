@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -43,7 +43,8 @@ class HandedOn:
     def _load(self, values: dict[str, Any]) -> dict[str, torch.Tensor]:
         weights = [values[name] for name in self.staged.load.inputs]
         fresh = len(self.made_from) == len(weights) and all(
-            ref() is weight and version == weight._version for (ref, version), weight in zip(self.made_from, weights, strict=True)
+            ref() is weight and weight is not None and version == weight._version
+            for (ref, version), weight in zip(self.made_from, weights, strict=True)
         )
         if not (fresh and self.twins.keys() == set(self.staged.load.outputs)):
             self.twins = _on_host(self.staged.load, values)
@@ -67,4 +68,4 @@ def _on_host(part: Part, values: dict[str, Any]) -> dict[str, torch.Tensor]:
 def _inductor(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     from torch._inductor.compile_fx import compile_fx
 
-    return compile_fx(module, list(inputs))
+    return cast(Callable[..., Any], compile_fx(module, list(inputs)))

@@ -47,7 +47,7 @@ class StageError(ValueError):
 
 def stage_of(node: fx.Node) -> Stage:
     """The stage that patches marked a node for; "device" unless they did."""
-    stage = node.meta.get("stage", "device")
+    stage: Stage = node.meta.get("stage", "device")
     if stage not in STAGES:
         raise StageError(f"node {node.name} is marked for stage {stage!r}; the stages are {', '.join(STAGES)}")
     return stage
@@ -88,7 +88,8 @@ def _early_part(captured: CapturedGraph, stage: Stage, stages: Mapping[fx.Node, 
     """The load or host graph, with CPU in place of the device. Its outputs are what later stages, or the graph's output, use."""
     mine = [node for node, where in stages.items() if where == stage]
     kept = [node for node in mine if any(stages.get(user) != stage for user in node.users) and _is_tensor(node)]
-    graph, copies = fx.Graph(), {}
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
     inputs = _inputs(graph, copies, mine, stages, stage)
     for node in mine:
         copies[node] = graph.node_copy(node, _finder(captured, graph, copies))
@@ -102,7 +103,8 @@ def _early_part(captured: CapturedGraph, stage: Stage, stages: Mapping[fx.Node, 
 def _device_part(captured: CapturedGraph, stages: Mapping[fx.Node, Stage]) -> Part:
     mine = [node for node, where in stages.items() if where == "device"]
     (end,) = captured.module.graph.find_nodes(op="output")
-    graph, copies = fx.Graph(), {}
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
     inputs = _inputs(graph, copies, [*mine, end], stages, "device")
     for node in mine:
         copies[node] = graph.node_copy(node, _finder(captured, graph, copies))

@@ -1,7 +1,7 @@
 """The tensor of the simulated device: torch sees device ``spyre`` and the logical dtype; a CPU tensor carries the values."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -28,16 +28,16 @@ class SpyreTensor(torch.Tensor):
 
     raw: torch.Tensor
 
-    # Otherwise .cpu() would return this class.
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    # Otherwise .cpu() would return this class. (torch's own stubs type this attribute as a method.)
+    __torch_function__: Any = torch._C._disabled_torch_function_impl
 
     @staticmethod
     def __new__(cls, raw: torch.Tensor, dtype: torch.dtype) -> "SpyreTensor":
         made = torch.Tensor._make_wrapper_subclass(
-            cls, raw.shape, strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=dtype, device=_DEVICE
+            cls, raw.shape, strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=dtype, device=torch.device(_DEVICE)
         )
         made.raw = raw
-        return cast(SpyreTensor, made)
+        return made
 
     def __init__(self, raw: torch.Tensor, dtype: torch.dtype) -> None:
         if raw.dtype is not carrier_dtype(dtype):
@@ -52,14 +52,14 @@ class SpyreTensor(torch.Tensor):
         return SpyreTensor(inner["raw"], dtype)
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]  # torch's stub lacks cls
         return _dispatcher(func, args, kwargs or {})
 
     def host(self) -> torch.Tensor:
         """A CPU copy in the logical dtype."""
         return device_to_host(self.raw.detach(), self.dtype)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch names the parameter nothing
         if type(self.raw) is not torch.Tensor:  # while Dynamo traces, there are no values
             return f"SpyreTensor(shape={tuple(self.shape)}, dtype={self.dtype}, raw={self.raw!r})"
         prefix = "Parameter containing:\n" if isinstance(self, torch.nn.Parameter) else ""
