@@ -158,6 +158,22 @@ def why(
     run("why", as_json, lambda: why_rule(rule, model, find(spec or ()), profile))
 
 
+@app.command(epilog="Examples: `adapterc audit` · `adapterc audit --profile torch-spyre-2026-09` · `adapterc audit --model ./my-model --json`")
+def audit(
+    specs: Specs = None,
+    profile: Annotated[list[str] | None, typer.Option("--profile", help="A backend release; all that ship if none is named.")] = None,
+    model: Annotated[list[str] | None, typer.Option("--model", help="Models to audit with, instead of the most frequent architectures.")] = None,
+    families: Annotated[int, typer.Option("--families", min=1, help="How many architectures of the population to ask.")] = 8,
+    record: Annotated[bool, typer.Option("--record", help="Keep fingerprints of the stock functions that the rules fire in.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say which adapters are still needed, retired by a release, partial, changed underneath by Transformers, or dead."""
+    from adapterc.audit import audit_specs
+    from adapterc.specs import find
+
+    run("audit", as_json, lambda: audit_specs(find(specs or ()), profile or (), model or (), families=families, record=record))
+
+
 def main() -> None:
     """Entry point. A fault of the user's input is one sentence and exit status 1; wrong options are exit status 2."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models come from folders and configs; nothing here may wait for a hub

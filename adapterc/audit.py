@@ -1,0 +1,170 @@
+"""`adapterc audit`: each adapter against backend releases and the installed Transformers: needed, retired, partial, changed underneath, or dead."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import transformers
+from rich.console import Console
+from rich.table import Table
+
+from adapterc.attach import attach, rules_of
+from adapterc.capturing import ModelGraph, graphs_of_loaded
+from adapterc.coverage import Library, apply_library
+from adapterc.dsl.adapter import Adapter, Require
+from adapterc.dsl.loader import load_all
+from adapterc.gaps import profile_named
+from adapterc.inputs import seeded_inputs
+from adapterc.models import load
+from adapterc.obstacles import Compiler
+from adapterc.population import population, representative
+from adapterc.spyre_runtime.profile import Profile
+from adapterc.stock import fingerprint, functions_of, recorded, write_record
+
+NEEDED, RETIRED, PARTIAL, CHANGED, DEAD, STAYS, UNKNOWN = "needed", "retired", "partial", "changed", "dead", "stays", "unknown-gap"
+_STYLE = {NEEDED: "green", STAYS: "green", RETIRED: "yellow", PARTIAL: "yellow", CHANGED: "bold red", DEAD: "bold red", UNKNOWN: "bold red"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One adapter on one profile. `diff`: what to apply where the adapter is retired."""
+
+    adapter: str
+    profile: str
+    state: str
+    because: str
+    diff: str = ""
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    findings: tuple[Finding, ...]
+    families: tuple[str, ...]
+    recorded_at: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return all(finding.state not in (CHANGED, DEAD, UNKNOWN) for finding in self.findings)
+
+    def to_json(self) -> Mapping[str, object]:
+        return {"families": list(self.families), "recorded": self.recorded_at, "adapters": [vars(finding) for finding in self.findings]}
+
+    def show(self, console: Console) -> None:
+        profiles = list(dict.fromkeys(finding.profile for finding in self.findings))
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column("adapter", no_wrap=True)
+        for profile in profiles:
+            table.add_column(profile.removeprefix("torch-spyre-"), no_wrap=True)
+        table.add_column("because", overflow="fold")
+        for adapter in dict.fromkeys(finding.adapter for finding in self.findings):
+            rows = {f.profile: f for f in self.findings if f.adapter == adapter}
+            states = [f"[{_STYLE[rows[p].state]}]{rows[p].state}[/]" for p in profiles]
+            table.add_row(adapter, *states, rows[profiles[-1]].because)
+        console.print(table)
+        for finding in self.findings:
+            if finding.diff and finding.profile == profiles[-1]:
+                console.print(finding.diff, markup=False, soft_wrap=True)
+        console.print(f"families asked: {', '.join(self.families)}", markup=False, soft_wrap=True)
+        if self.recorded_at:
+            console.print(f"stock functions recorded in {self.recorded_at}", markup=False)
+
+
+def profile_names() -> tuple[str, ...]:
+    """All profiles that ship, oldest first."""
+    folder = files("adapterc.spyre_runtime") / "profiles"
+    return tuple(sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")))
+
+
+def audit_specs(
+    specs: Sequence[Path], profiles: Sequence[str], models: Sequence[str] = (), *, families: int = 8, record: bool = False
+) -> AuditReport:
+    """Audit the adapters on each profile, with `models`, or else the `families` most frequent architectures, as the known families."""
+    adapters = load_all(specs)
+    backends = [profile_named(name) for name in profiles or profile_names()]
+    graphs, names = _graphs(models, families)
+    fired, functions = _sites(adapters, graphs, backends[-1])
+    left = {backend.name: _left(adapters, graphs, backend) if models else {} for backend in backends}
+    findings = tuple(
+        _finding(adapter, backend, fired, functions, left[backend.name], asked_all=not models) for adapter in adapters for backend in backends
+    )
+    return AuditReport(findings, names, str(write_record(functions)) if record else None)
+
+
+def _graphs(models: Sequence[str], families: int) -> tuple[list[ModelGraph], tuple[str, ...]]:
+    loaded = [load(text) for text in models] if models else [representative(k.architecture) for k in population() if k.ops][:families]
+    graphs = [graph for model in loaded for graph in graphs_of_loaded(model, seeded_inputs(model))]
+    return graphs, tuple(model.source.text.removeprefix("config:") for model in loaded)
+
+
+def _sites(adapters: Sequence[Adapter], graphs: Sequence[ModelGraph], profile: Profile) -> tuple[dict[str, int], dict[str, dict[str, str]]]:
+    """How often each adapter fires by itself in the families, and the stock functions that each rule fires in."""
+    fired: dict[str, int] = {}
+    functions: dict[str, dict[str, str]] = {}
+    for adapter in adapters:
+        rules = rules_of(adapter)
+        for graph in graphs:
+            attached = attach(graph, rules, profile)
+            fired[adapter.name] = fired.get(adapter.name, 0) + sum(attached.fired.values())
+            for node in attached.whole.graph.nodes:
+                if "adapter_rule" in node.meta:
+                    functions.setdefault(node.meta["adapter_rule"], {}).update(functions_of([node]))
+    return fired, functions
+
+
+def _left(adapters: Sequence[Adapter], graphs: Sequence[ModelGraph], profile: Profile) -> dict[str, list[str]]:
+    """Obstacles that stand with all adapters applied, by the gap that the profile gives them."""
+    compiler = Compiler(profile)
+    left: dict[str, list[str]] = {}
+    for graph in graphs:
+        library: Library = apply_library(graph, adapters, profile, compiler)
+        for place in library.left:
+            if place.obstacle.gap:
+                left.setdefault(place.obstacle.gap, []).append(f"{place.obstacle.kind} at {place.obstacle.source.rpartition('/')[2]}")
+    return left
+
+
+def _finding(
+    adapter: Adapter,
+    profile: Profile,
+    fired: Mapping[str, int],
+    functions: Mapping[str, Mapping[str, str]],
+    left: Mapping[str, Sequence[str]],
+    asked_all: bool,
+) -> Finding:
+    def found(state: str, because: str, diff: str = "") -> Finding:
+        return Finding(adapter.name, profile.name, state, because, diff)
+
+    if adapter.gap is not None and adapter.gap not in profile.gaps:
+        return found(UNKNOWN, f"the profile has no gap `{adapter.gap}`; correct the id, or add the gap to the profile")
+    if adapter.gap is not None and profile.gaps[adapter.gap].state != "open":
+        return found(RETIRED, f"{profile.name} closed {adapter.gap}: {profile.gaps[adapter.gap].summary}", removal(adapter))
+    changed = changed_functions(adapter)
+    if changed:
+        return found(CHANGED, f"Transformers {transformers.__version__} has other text than it was proved against: {', '.join(changed)}")
+    if asked_all and not fired.get(adapter.name) and not all(isinstance(rule, Require) for rule in adapter.rules):
+        return found(DEAD, "it fires on none of the families asked")
+    if adapter.gap is None:
+        return found(STAYS, "hardware: it is for no gap that a release closes")
+    if left.get(adapter.gap):
+        return found(PARTIAL, f"{adapter.gap} still stands: {'; '.join(left[adapter.gap])}")
+    return found(NEEDED, f"{adapter.gap} is open: {profile.gaps[adapter.gap].summary}")
+
+
+def changed_functions(adapter: Adapter) -> tuple[str, ...]:
+    """Stock functions recorded for the adapter's rules whose text is another now, or which are gone."""
+    names = {f"{adapter.name}.{rule.header.name}" for rule in adapter.rules}
+    record = recorded()
+    pairs = {(name, digest) for rule, functions in record.rules.items() if rule in names for name, digest in functions.items()}
+    return tuple(sorted(f"{name} (recorded with {record.version})" for name, digest in pairs if fingerprint(name) != digest))
+
+
+def removal(adapter: Adapter) -> str:
+    """The patch that removes the spec."""
+    path = Path(adapter.file)
+    shown = f"{path.parent.name}/{path.name}"
+    text = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return "".join(difflib.unified_diff(text, [], f"a/{shown}", "/dev/null"))
