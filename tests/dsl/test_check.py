@@ -334,6 +334,7 @@ def test_boundaries_and_places_need_no_types() -> None:
 def test_attributes_of_a_pattern_need_no_type() -> None:
     match = parse_expression("sdpa(q, k, v, m, scale=s, enable_gqa=g) + softmax(x, d, dtype=t) * s2")
     assert {name: param.kind for name, param in attribute_variables(match).items()} == {
+        "m": "tensor",
         "s": "number",
         "g": "bool",
         "d": "dim",
