@@ -135,6 +135,9 @@ class Matcher:
             self._fail(state, found if isinstance(found, Node) else user, f"`{name}` was already {state.captures[name]}, and this is another value")
 
     def _tensor(self, pattern: Tensor, found: Any, state: _State, user: Node) -> Iterator[_State]:
+        if found is None and pattern.element == "any" and pattern.shape == (Ellipsis,):
+            yield from self._bind(pattern.name, None, state, user)  # `any[...]` admits an optional operand that is absent
+            return
         if not isinstance(found, Node) or value(found) is None:
             self._fail(state, user, f"`{pattern.name}` must be a tensor, and here is {found!r}")
             return
@@ -248,10 +251,6 @@ class Matcher:
         names = parameters(form.op)
         wanted = dict(zip(names, pattern.args, strict=False)) | dict(pattern.kwargs)
         found = form.named()
-        for name in names:
-            if name not in wanted and not _is_default(form.op, name, found[name]):
-                self._fail(state, node, f"{form.op} has {name}={found[name]} here, which the pattern does not mention")
-                return
         order = [name for name in names if name in wanted]
         arrangements = [[found[name] for name in order]]
         # Only where swapping changes no bit; EXACT-Z (maximum) may swap a zero's sign and so is not tried.
@@ -259,6 +258,10 @@ class Matcher:
             arrangements.append(list(reversed(arrangements[0])))
         first = next((f for f in found.values() if isinstance(f, Node) and value(f) is not None), node)
         rank = len(shape(node if form.op in ("unsqueeze", "stack", "cat") else first))
+        for name in names:
+            if name not in wanted and not _is_default(form.op, name, found[name], rank):
+                self._fail(state, node, f"{form.op} has {name}={found[name]} here, which the pattern does not mention")
+                return
         for arranged in arrangements:
             items = tuple(_axis(wanted[name], form.op, name, rank) for name in order)
             yield from self._items(items, tuple(arranged), state, node)
@@ -351,10 +354,10 @@ def _axis(wanted: object, op: str, name: str, rank: int) -> object:
     return wanted
 
 
-def _is_default(op: str, name: str, found: object) -> bool:
+def _is_default(op: str, name: str, found: object, rank: int) -> bool:
     if isinstance(found, Node):
         return False
-    default = default_of(op, name)
+    default = _axis(default_of(op, name), op, name, rank)
     return type(found) in (type(default), int, float) and found == default
 
 

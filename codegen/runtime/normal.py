@@ -139,8 +139,6 @@ def default_of(op: str, name: str) -> object:
 
 def _operand(spec: OpSpec, node: Node, name: str, bound: Mapping[str, Any]) -> tuple[str, Any]:
     found = bound.get(name, default_of(spec.name, name))
-    if name not in bound and spec.name == "to":
-        found = dtype(node)
     param = spec.param(name)
     assert param is not None
     first = next((v for v in bound.values() if isinstance(v, Node) and value(v) is not None), None)
@@ -243,8 +241,16 @@ def _pow(node: Node) -> Form | None:
     return Form("pow", (("a", given["self"]), ("b", given["exponent"])))
 
 
+def _to(node: Node) -> Form | None:
+    name = packet(node)
+    if name not in ("to", "_to_copy", "type_as") or value(node) is None:
+        return None
+    source = arguments(node)["self"]
+    return Form("to", (("x", source), ("dtype", dtype(node))))
+
+
 # Ops that ATen spells in several ways, each way exactly the same value.
-_SPELLINGS = {"transpose": _transpose, "reshape": _reshape, "slice": _slice, "where": _where, "pow": _pow}
+_SPELLINGS = {"transpose": _transpose, "reshape": _reshape, "slice": _slice, "where": _where, "pow": _pow, "to": _to}
 
 
 def identity_source(node: Node) -> Node | None:

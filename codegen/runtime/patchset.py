@@ -24,7 +24,7 @@ from .match import Miss
 from .pads import apply_pad
 from .place import bound, place, spread_load
 from .replace import Replaced, replace_modules
-from .rewrite import apply_rewrites, drop_empty_parts
+from .rewrite import apply_rewrites, tidy
 from .rules import Boundary, Expectation, Origin, Pad, Place, Replace, Require, Rewrite, Rule
 from .trace import Tracer, fake_mode, refresh
 
@@ -154,7 +154,7 @@ def rewrite_graph(
         return captured, GraphReport({}, {}, False)
     kinds = placeholder_kinds(graph, captured.parameters, captured.buffers)
     tracer = Tracer(graph)
-    drop_empty_parts(graph)
+    tidy(graph)
     fired, misses = apply_rewrites(graph, [r for r in rules if isinstance(r, Rewrite)], kinds, context, tracer)
     for rule in rules:
         if isinstance(rule, Pad):

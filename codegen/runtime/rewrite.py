@@ -71,7 +71,7 @@ def apply_once(graph: Graph, rule: Rewrite, kinds: Mapping[Node, str], context: 
         _substitute(graph, rule, match, here, tracer, loaded)
         replaced.append(node)
     if replaced:
-        remove_dead(graph)
+        tidy(graph)
     return replaced, nearest
 
 
@@ -80,7 +80,7 @@ def _substitute(
 ) -> None:
     root = match.root
     name = rule.origin.name
-    names = {**match.sizes, **match.captures, "dtype": dtype(root), "device": tracer_device(root), "stick": here.stick, "cores": here.cores}
+    names = {**match.sizes, **match.captures, "dtype": dtype(root), "device": device_of(root), "stick": here.stick, "cores": here.cores}
     if rule.load is not None:
         operands = {key: names[key] for key in wanted_names(rule.load)}
         signature = (name, *sorted((key, str(found)) for key, found in operands.items()))
@@ -103,7 +103,7 @@ def _substitute(
     graph.erase_node(root)
 
 
-def tracer_device(node: Node) -> Any:
+def device_of(node: Node) -> Any:
     val = value(node)
     assert val is not None
     return val.device
@@ -119,12 +119,12 @@ def _behind_inputs(graph: Graph, inputs: Sequence[Node]) -> Node:
     raise LookupError("the graph has no output")
 
 
-def drop_empty_parts(graph: Graph) -> None:
-    """A first write to a growing cache concatenates nothing with the new keys; the device has no tensor of no elements."""
+def tidy(graph: Graph) -> None:
+    """Drop casts without effect and empty parts of a cat (the first write to a growing cache): the device has no tensor of no elements."""
     for node in list(graph.nodes):
-        if packet(node) == "cat":
+        if packet(node) in ("cat", "to", "_to_copy", "type_as"):
             source = identity_source(node)
-            if source is not None:
+            if source is not None and device_of(source) == device_of(node):
                 node.replace_all_uses_with(source)
     remove_dead(graph)
 
