@@ -30,6 +30,7 @@ from adapterc.dsl.values import (
     category,
     rank,
     shape_text,
+    type_of_text,
 )
 from adapterc.dsl.values import (
     Rest as RestAxis,
@@ -345,8 +346,6 @@ def _check_kind(spec: OpSpec, param: Param, found: TypeOf) -> None:
         "string": (isinstance(found, StaticValue) and found.kind == "text") or number_like,
     }[param.kind]
     if not fits:
-        from adapterc.dsl.values import type_of_text
-
         message = f"`{param.name}` of `{spec.name}` must be {_NEEDS[param.kind]}, not {type_of_text(found)}."
         raise Mismatch("ADC230", message, f"It is `{spec.signature}`.")
 

@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from adapterc.dsl.ast import Expr, Literal, Name, Sequence
+from adapterc.dsl.printer import to_text
 
 # What an argument may be. "operand" is a tensor or a number; "numbers" and "dims" also take a single one; "static" is any value known at build.
 PARAM_KINDS = ("tensor", "tensors", "operand", "number", "dim", "dims", "size", "sizes", "bool", "dtype", "string", "static")
@@ -95,8 +96,6 @@ class OpSpec:
     @property
     def signature(self) -> str:
         """`softmax(x, dim, dtype=None)`, for messages and the reference."""
-        from adapterc.dsl.printer import to_text
-
         return f"{self.name}({', '.join(p.name if p.default is None else f'{p.name}={to_text(p.default)}' for p in self.params)})"
 
 

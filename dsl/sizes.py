@@ -113,8 +113,17 @@ class _Evaluator:
     def __init__(self, env: Mapping[str, Value]) -> None:
         self._env = env
         self.steps: list[Step] = []
+        self._done: dict[int, tuple[Expr, Value]] = {}
 
     def value(self, node: Expr) -> Value:
+        # Definitions read an argument more than once: remembered, nested ones cost their length and not a power of their depth.
+        known = self._done.get(id(node))
+        if known is None:
+            known = (node, self._value(node))
+            self._done[id(node)] = known
+        return known[1]
+
+    def _value(self, node: Expr) -> Value:
         match node:
             case Literal(value=value):
                 return value
@@ -165,6 +174,9 @@ class _Evaluator:
         if inner is None or spec.family not in ("static", "elementwise", "predicate"):
             message = f"`{spec.name}` works on tensors; it has no value in a size or condition."
             raise SpecError(Diagnostic("ADC243", message, call.span, "Use sizes, config fields and numbers."))
+        # Arguments first, so that nested composites do not nest the evaluation of their definitions.
+        for argument in bound.values():
+            self.value(argument)
         return _bounded(self.value(inner), call)
 
     def _truth(self, node: Expr) -> bool:

@@ -466,3 +466,40 @@ def test_damaged_rules_that_load_are_checked_without_a_crash() -> None:
                 assert render(diagnostic, damaged).startswith("spec.yaml:")
             checks += 1
     assert checks > 50
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        "softmax({}, -1)",
+        "gelu({})",
+        "layer_norm({}, [d])",
+        "rotate_half({})",
+        "sdpa({0}, {0}, {0})",
+        "-{}",
+        "{} + x",
+        "mish({})",
+        "x[..., :d] * {}",
+    ],
+)
+def test_the_deepest_nesting_is_checked_and_expanded(nested: str) -> None:
+    text = "x"
+    while "{0}" not in nested and len(text) < 15_000:
+        try:
+            parse_expression(nested.format(text))
+        except SpecError:
+            break
+        text = nested.format(text)
+    tree = parse_expression(text if text != "x" else nested.format("x"))
+    found = Inference(environment([("x", parse_type("float[b, l, d]"))])).type_of(tree)
+    assert isinstance(found, TensorValue)
+    assert found.shape is not None
+    expand(tree)
+
+
+@pytest.mark.parametrize("nested", ["softsign({})", "ceil_to({}, 2)", "abs({})", "-{}", "max({}, 1)", "square({})"])
+def test_the_deepest_size_has_a_value_in_time(nested: str) -> None:
+    text = "d"
+    for _ in range(90):
+        text = nested.format(text)
+    assert derive(parse_expression(text), {"d": 1}).steps
