@@ -21,7 +21,7 @@ def test_every_code_that_the_source_mentions_has_an_entry() -> None:
     root = Path(adapterc.__file__).parent.parent
     folders = ("adapterc", "dsl", "verify", "codegen", "spyre_runtime")
     used = {code for folder in folders for file in (root / folder).rglob("*.py") for code in re.findall(r"\bADC\d{3}\b", file.read_text())}
-    assert used <= set(CODES)
+    assert used - {"ADC999"} <= set(CODES)  # ADC999 is the example of a code that does not exist
 
 
 def test_a_size_is_derived_step_by_step() -> None:
