@@ -104,15 +104,23 @@ def _allowed(adapter: Adapter, verdicts: Mapping[tuple[str, str], VerdictLike]) 
         name = f"{header.adapter}.{header.name}"
         verdict = verdicts.get((header.adapter, header.name))
         if verdict is None:
-            raise PatchError(REFUSED_RULE, f"{name} has no verdict, and an unchecked rule is not built.", str(header.span), "Run `adapterc check` on it.")
+            raise PatchError(
+                REFUSED_RULE, f"{name} has no verdict, and an unchecked rule is not built.", str(header.span), "Run `adapterc check` on it."
+            )
         if not verdict.ok(header):
             raise PatchError(
-                REFUSED_RULE, f"{name} is {verdict.klass} ({verdict.status}), which the spec does not allow.", str(header.span), "See `adapterc check`."
+                REFUSED_RULE,
+                f"{name} is {verdict.klass} ({verdict.status}), which the spec does not allow.",
+                str(header.span),
+                "See `adapterc check`.",
             )
 
 
 def package_files(
-    adapters: Sequence[Adapter], verdicts: Mapping[tuple[str, str], VerdictLike], versions: Mapping[str, str], certificates: Mapping[str, str]
+    adapters: Sequence[Adapter],
+    verdicts: Mapping[tuple[str, str], VerdictLike],
+    versions: Mapping[str, str],
+    certificates: Mapping[str, str],
 ) -> tuple[dict[str, str], Manifest]:
     """The files of the package by name, and its manifest."""
     files: dict[str, str] = {}
@@ -135,7 +143,13 @@ def _record(
 ) -> RuleRecord:
     verdict = verdicts[header.adapter, header.name]
     return RuleRecord(
-        header.name, f"{shown}:{header.span.line}", kind, verdict.klass, verdict.status, verdict.how, certificates.get(f"{header.adapter}.{header.name}")
+        header.name,
+        f"{shown}:{header.span.line}",
+        kind,
+        verdict.klass,
+        verdict.status,
+        verdict.how,
+        certificates.get(f"{header.adapter}.{header.name}"),
     )
 
 
@@ -199,7 +213,9 @@ def _write_whole(out_dir: Path, files: Mapping[str, str]) -> None:
         temporary.chmod(0o755)
         _move(temporary, out_dir)
     except OSError as error:
-        raise PatchError(OUTPUT_FOLDER, f"{out_dir} was not written: {_why(error)}.", hint="Nothing there has changed; give another folder with -o.") from error
+        raise PatchError(
+            OUTPUT_FOLDER, f"{out_dir} was not written: {_why(error)}.", hint="Nothing there has changed; give another folder with -o."
+        ) from error
     finally:
         if temporary is not None and temporary.exists():
             shutil.rmtree(temporary, ignore_errors=True)
@@ -207,7 +223,9 @@ def _write_whole(out_dir: Path, files: Mapping[str, str]) -> None:
 
 def _check_target(out_dir: Path) -> None:
     if out_dir.is_symlink() or (out_dir.exists() and not out_dir.is_dir()):
-        raise PatchError(OUTPUT_FOLDER, f"{out_dir} is a file, and the patches are a folder.", hint="Move it away or give another folder with -o.")
+        raise PatchError(
+            OUTPUT_FOLDER, f"{out_dir} is a file, and the patches are a folder.", hint="Move it away or give another folder with -o."
+        )
     if out_dir.is_dir() and any(out_dir.iterdir()) and not _ours(out_dir):
         raise PatchError(
             OUTPUT_FOLDER, f"{out_dir} holds something that adapterc did not write.", hint="Give an empty or a new folder with -o."

@@ -8,4 +8,6 @@ from adapterc.dsl.diagnostics import Diagnostic, SpecError
 
 def unsupported(what: str, span: Span) -> SpecError:
     """ADC403: the rule is well formed, and has no Python form."""
-    return SpecError(Diagnostic("ADC403", f"There is no Python form for {what}.", span, "`adapterc explain ADC403` lists what a rule can say."))
+    return SpecError(
+        Diagnostic("ADC403", f"There is no Python form for {what}.", span, "`adapterc explain ADC403` lists what a rule can say.")
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from adapterc.dsl.adapter import Adapter, Boundary, Header, Pad, Place, Replace, Require, Rewrite, Rule, Weights
 from adapterc.dsl.ast import Call, Expr, Name, walk
 from adapterc.dsl.printer import to_text, type_text
-from adapterc.dsl.types import TensorType, Type
+from adapterc.dsl.types import RestDims, TensorType, Type
 
 from .errors import unsupported
 from .layout import Brackets, Doc, assign, call, docstring, named, quote
@@ -53,7 +53,9 @@ def module_text(adapter: Adapter, source: Source) -> str:
 def _head(adapter: Adapter, source: Source) -> str:
     gap = f" Gap: {adapter.gap}." if adapter.gap else ""
     life = {"scaffold": "it goes when the backend closes the gap", "hardware": "it stays"}[adapter.lifetime]
-    return docstring(f"{adapter.summary}\n\nGenerated from {source.shown}; change the spec, not this file.\nLifetime: {adapter.lifetime}, {life}.{gap}")
+    return docstring(
+        f"{adapter.summary}\n\nGenerated from {source.shown}; change the spec, not this file.\nLifetime: {adapter.lifetime}, {life}.{gap}"
+    )
 
 
 def _imports(text: str) -> str:
@@ -204,8 +206,8 @@ def _parameter_types(where: tuple[tuple[str, Type], ...], match: Expr) -> dict[s
         types[name] = "torch.Tensor" if isinstance(found, TensorType) else "int" if found.element == "size" else "float"
         if isinstance(found, TensorType):
             for dim in found.dims:
-                if not hasattr(dim, "name") or isinstance(dim, Name):
-                    types |= {n.id: "int" for n in walk(dim) if isinstance(n, Name) and n.id not in types}  # type: ignore[arg-type]
+                if not isinstance(dim, RestDims):
+                    types |= {n.id: "int" for n in walk(dim) if isinstance(n, Name) and n.id not in types}
     return types
 
 
@@ -282,9 +284,12 @@ def _replace(rule: Replace, adapter: Adapter, source: Source) -> tuple[list[str]
 def _require(rule: Require, adapter: Adapter, source: Source) -> tuple[list[str], str]:
     header = rule.header
     condition = _function(
-        f"condition_{header.name}", "here: Context", "bool", _cite(header, source, to_text(rule.condition)), [f"    return {predicate_text(rule.condition)}"]
+        f"condition_{header.name}",
+        "here: Context",
+        "bool",
+        _cite(header, source, to_text(rule.condition)),
+        [f"    return {predicate_text(rule.condition)}"],
     )
     origin, more = _origin(header, adapter, source)
     items = [named("origin", origin), named("condition", f"condition_{header.name}"), named("message", quote(rule.message))]
     return [condition, *more], assign(_constant(header.name), call("Require", *items))
-

@@ -21,9 +21,19 @@ _SIZE_OPS = frozenset({"add", "sub", "mul", "div", "floor_div", "remainder"})
 def pattern_body(match: Expr, where: Mapping[str, Type]) -> list[str]:
     """The statements of a function that returns the pattern: sizes, variables, then the tree."""
     used = {n.id for n in walk(match) if isinstance(n, Name)}
-    sizes = sorted({d.id for t in where.values() if isinstance(t, TensorType) for e in t.dims if not isinstance(e, RestDims) for d in walk(e) if isinstance(d, Name)})
+    sizes = sorted(
+        {
+            d.id
+            for t in where.values()
+            if isinstance(t, TensorType)
+            for e in t.dims
+            if not isinstance(e, RestDims)
+            for d in walk(e)
+            if isinstance(d, Name)
+        }
+    )
     free = sorted(name for name in used if name not in where and name not in DTYPE_NAMES and name not in ("dtype", "inf", "pi"))
-    sizes = sorted({*sizes, *(name for name in free if _is_size(match, name, where))})
+    sizes = sorted({*sizes, *(name for name in free if _is_size(match, name))})
     lines = [assign(name, call("Dim", quote(name)), 1) for name in sizes]
     for name in (*where, *(n for n in free if n not in sizes)):
         if name in used:
@@ -33,12 +43,10 @@ def pattern_body(match: Expr, where: Mapping[str, Type]) -> list[str]:
     return lines
 
 
-def _is_size(match: Expr, name: str, where: Mapping[str, Type]) -> bool:
+def _is_size(match: Expr, name: str) -> bool:
     """A name that stands in a slice or inside arithmetic of sizes, and that `where` does not type."""
-    for node in walk(match):
-        if isinstance(node, Slice) and any(name == n.id for n in walk(node) if isinstance(n, Name)):
-            return True
-    return False
+    slices = (node for node in walk(match) if isinstance(node, Slice))
+    return any(isinstance(n, Name) and n.id == name for part in slices for n in walk(part))
 
 
 def _variable(name: str, typed: Type | None) -> Doc:
@@ -103,9 +111,9 @@ def _pattern(node: Expr, sizes: frozenset[str], precedence: int = 0) -> Doc:
             text = infix(flat(_pattern(left, sizes, first)), symbol, flat(_pattern(right, sizes, second)))
             return f"({text})" if own < precedence else text
         case Call(op=op, args=args, kwargs=kwargs) if op in OPS:
-            items = [_pattern(a, sizes) for a in args]
+            operands = [_pattern(a, sizes) for a in args]
             keywords = [named(key, _pattern(value, sizes)) for key, value in kwargs]
-            return call("op", quote(op), *items, *keywords)
+            return call("op", quote(op), *operands, *keywords)
         case Attribute():
             raise unsupported("a config field in a pattern; compare it in `when:`", node.span)
     raise unsupported("this in a pattern", node.span)

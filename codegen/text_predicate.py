@@ -48,15 +48,17 @@ def _write(node: Expr) -> tuple[str, int]:
         case Call(op=op, args=args, kwargs=()) if op in _FUNCTIONS or op == "glob":
             return f"{op}({', '.join(predicate_text(a) for a in args)})", _ATOM
         case Call() if lookup(node).definition is not None:
-            inner = expand_once(node)
-            assert inner is not None
-            return _write(inner)
+            meaning = expand_once(node)
+            assert meaning is not None
+            return _write(meaning)
     raise unsupported("this in a predicate or size", node.span)
 
 
 def _infix(op: str, left: Expr, right: Expr) -> tuple[str, int]:
     symbol, own, first, second = INFIX[op]
-    if op in ("eq", "ne") and (Literal(None) in (left, right) or any(isinstance(s, Literal) and isinstance(s.value, bool) for s in (left, right))):
+    if op in ("eq", "ne") and (
+        Literal(None) in (left, right) or any(isinstance(s, Literal) and isinstance(s.value, bool) for s in (left, right))
+    ):
         symbol = "is" if op == "eq" else "is not"
     return f"{predicate_text(left, first)} {symbol} {predicate_text(right, second)}", own
 

@@ -186,7 +186,12 @@ def _form(node: Call, form: CallForm, writer: Writer) -> Doc:
 
     positional = list(form.positional)
     keyword = [(key, value) for key, value in form.keyword if not isinstance(value, Use) or value.param in mentioned]
-    while positional and isinstance(positional[-1], Use) and positional[-1].param not in mentioned and bound[positional[-1].param] == _default(spec.name, positional[-1].param):
+    while (
+        positional
+        and isinstance(positional[-1], Use)
+        and positional[-1].param not in mentioned
+        and bound[positional[-1].param] == _default(spec.name, positional[-1].param)
+    ):
         positional.pop()
     items: list[Doc] = [argument(v) for v in positional]
     keywords = [named(key, argument(value)) for key, value in keyword]
@@ -194,7 +199,11 @@ def _form(node: Call, form: CallForm, writer: Writer) -> Doc:
         keywords = [k for k in keywords if not flat(k).startswith("dtype=")] + _source_keywords(node)
     target = form.target.replace("torch.nn.functional.", "F.")
     if target.startswith("torch.Tensor."):
-        return call(f"{flat(torch_text(bound[spec.params[0].name], writer, precedence=_ATOM))}.{target.removeprefix('torch.Tensor.')}", *items[1:], *keywords)
+        return call(
+            f"{flat(torch_text(bound[spec.params[0].name], writer, precedence=_ATOM))}.{target.removeprefix('torch.Tensor.')}",
+            *items[1:],
+            *keywords,
+        )
     doc: Doc = call(target, *items, *keywords)
     if form.output is not None:
         chosen = flat(argument(form.output)) if isinstance(form.output, Use) else str(form.output)

@@ -31,7 +31,9 @@ class GrowthPlan:
     fills: Mapping[Node, float]
     crop: Node | None = None
     grown: dict[Node, Growth] = field(default_factory=dict)
-    copies: dict[tuple[Node, Node], dict[int, Growth]] = field(default_factory=dict)  # (user, operand) -> growths of the operand's padded copy
+    copies: dict[tuple[Node, Node], dict[int, Growth]] = field(
+        default_factory=dict
+    )  # (user, operand) -> growths of the operand's padded copy
     contracted: list[tuple[Node, Node, Node]] = field(default_factory=list)
     summed: list[tuple[Node, Node]] = field(default_factory=list)
     compensated: dict[Node, Growth] = field(default_factory=dict)
@@ -91,7 +93,9 @@ class GrowthPlan:
                     consume(self, user, node, growth)
 
 
-def plan_growth(graph: Graph, match: Match, dim: str, new: int, fills: Mapping[str, float], crop: bool, kinds: Mapping[Node, str]) -> GrowthPlan:
+def plan_growth(
+    graph: Graph, match: Match, dim: str, new: int, fills: Mapping[str, float], crop: bool, kinds: Mapping[Node, str]
+) -> GrowthPlan:
     """Plan that the dimension `dim` of the match becomes `new`. Raises CannotGrow with the reason, and then nothing has changed."""
     old = match.sizes[dim]
     seeds = _seeds(match, dim, old, new)

@@ -8,14 +8,14 @@ from fractions import Fraction
 from typing import Any
 
 import torch
-from torch.fx import Node
-
 from adapterc.dsl.ops import OPS
+from torch.fx import Node
 
 from .graph import dtype, mutated_inputs, shape, source_line, value
 from .normal import Form, default_of, equal_values, forms, identity_source, name_of, parameters
 from .pattern import Anything, DType, Op, Pattern, Rest, Scalar, Subscript, Tensor, show, walk
 from .sizes import Dim, Unbound, evaluate
+
 
 @dataclass(frozen=True)
 class Match:
@@ -132,7 +132,9 @@ class Matcher:
         elif equal_values(state.captures[name], found):
             yield state
         else:
-            self._fail(state, found if isinstance(found, Node) else user, f"`{name}` was already {state.captures[name]}, and this is another value")
+            self._fail(
+                state, found if isinstance(found, Node) else user, f"`{name}` was already {state.captures[name]}, and this is another value"
+            )
 
     def _tensor(self, pattern: Tensor, found: Any, state: _State, user: Node) -> Iterator[_State]:
         if found is None and pattern.element == "any" and pattern.shape == (Ellipsis,):
@@ -160,7 +162,9 @@ class Matcher:
         rest = [i for i, d in enumerate(dims) if d is Ellipsis or isinstance(d, Rest)]
         fixed = len(dims) - len(rest)
         if len(sizes) < fixed or (not rest and len(sizes) != fixed):
-            self._fail(state, found, f"`{pattern.name}` has {len(sizes)} dimensions {list(sizes)}, the pattern {fixed}{' or more' if rest else ''}")
+            self._fail(
+                state, found, f"`{pattern.name}` has {len(sizes)} dimensions {list(sizes)}, the pattern {fixed}{' or more' if rest else ''}"
+            )
             return
         if rest:
             head, spare = rest[0], len(sizes) - fixed
@@ -223,7 +227,9 @@ class Matcher:
 
     def _items(self, items: list[Any] | tuple[Any, ...], found: Any, state: _State, user: Node) -> Iterator[_State]:
         if not isinstance(found, (list, tuple)) or len(found) != len(items):
-            self._fail(state, user, f"{len(items)} operands in the pattern, {len(found) if isinstance(found, (list, tuple)) else 'no list'} here")
+            self._fail(
+                state, user, f"{len(items)} operands in the pattern, {len(found) if isinstance(found, (list, tuple)) else 'no list'} here"
+            )
             return
         if not items:
             yield state
@@ -290,8 +296,8 @@ class Matcher:
         places = _places(index, rank)
         if places is None:
             return
-        cutting = [(axis, part) for axis, part in places if part != slice(None)]
-        if len(cutting) != 1 or not isinstance(cutting[0][1], slice) or cutting[0][0] != operands["dim"]:
+        cutting = [(axis, part) for axis, part in places if part != slice(None) and isinstance(part, slice)]
+        if len(cutting) != 1 or cutting[0][0] != operands["dim"]:
             self._fail(state, node, f"a slice of dimension {operands['dim']} here, the pattern cuts {[axis for axis, _ in cutting]}")
             return
         axis, part = cutting[0]
@@ -302,7 +308,9 @@ class Matcher:
         states = iter([state])
         for wanted, found, default in ends:
             states = (
-                after for before in states for after in self._end(wanted if wanted is not None else default, found, sizes[axis], before, node)
+                after
+                for before in states
+                for after in self._end(wanted if wanted is not None else default, found, sizes[axis], before, node)
             )
         yield from states
 

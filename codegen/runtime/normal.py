@@ -9,15 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch.fx import Node
-
 from adapterc.dsl.ast import Literal, Name
 from adapterc.dsl.ast import Sequence as Listed
 from adapterc.dsl.ops import OPS
 from adapterc.dsl.opspec import Anything, CallForm, FormValue, OpSpec, Use
+from torch.fx import Node
 
 from .graph import arguments, dtype, is_getitem, packet, shape, value
 
@@ -58,9 +57,7 @@ def forms(node: Node, op: str) -> Iterator[Form]:
         if found is not None:
             yield found
         return
-    source, index = node, None
-    if is_getitem(node):
-        source, index = node.args  # type: ignore[assignment]
+    source, index = cast("tuple[Node, int]", node.args) if is_getitem(node) else (node, None)
     target = source.target
     if not isinstance(target, torch._ops.OpOverload):
         return
@@ -93,14 +90,18 @@ def _bind(node: Node, form: CallForm, index: object) -> dict[str, Any] | None:
     elif form.output != index:
         return None
     given = arguments(node)
-    schema = node.target._schema.arguments  # type: ignore[union-attr]
+    schema = cast("torch._ops.OpOverload", node.target)._schema.arguments
     wanted: dict[str, FormValue] = {a.name: v for a, v in zip(schema, form.positional, strict=False)} | dict(form.keyword)
     for argument in schema:
         found = given[argument.name]
         if argument.name in wanted:
             if not _bind_value(wanted[argument.name], found, bound):
                 return None
-        elif argument.has_default_value() and found != argument.default_value and argument.name not in ("device", "layout", "pin_memory", "memory_format"):
+        elif (
+            argument.has_default_value()
+            and found != argument.default_value
+            and argument.name not in ("device", "layout", "pin_memory", "memory_format")
+        ):
             return None
     return bound
 
@@ -178,7 +179,7 @@ def _transpose(node: Node) -> Form | None:
     return Form("transpose", (("x", given["self"]), ("a", first), ("b", second)))
 
 
-_RESHAPES = frozenset("view reshape _unsafe_view flatten unflatten unsqueeze squeeze view_as reshape_as".split())
+_RESHAPES = frozenset(["view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as"])
 
 
 def _reshape(node: Node) -> Form | None:

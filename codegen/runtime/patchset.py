@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
-from torch import fx
-
 from adapterc.spyre_runtime import patches
 from adapterc.spyre_runtime.capture import CapturedGraph
 from adapterc.spyre_runtime.profile import Profile, load_profile
 from adapterc.spyre_runtime.settings import current_settings
+from torch import fx
 
 from .context import Config, Context
 from .errors import EXPECTATION, INSTALLED, REQUIREMENT, PatchError
@@ -133,7 +132,9 @@ def _parameters(handle: Handle) -> int:
 def context_of(model: torch.nn.Module, profile: Profile | None = None) -> Context:
     """What rules may ask about a model: its config (text part of a multimodal one included as it is), its dtype, the profile in force."""
     floating = (p.dtype for p in model.parameters() if p.is_floating_point())
-    return Context(Config(getattr(model, "config", None)), profile or load_profile(current_settings().profile), next(floating, torch.float16))
+    return Context(
+        Config(getattr(model, "config", None)), profile or load_profile(current_settings().profile), next(floating, torch.float16)
+    )
 
 
 def refuse(rules: tuple[Rule, ...], context: Context) -> None:
@@ -203,10 +204,15 @@ def _check(origin: Origin, expectation: Expectation, report: GraphReport, contex
     if report.whole and found < least:
         miss = report.misses.get(origin.name)
         hint = f"Nearest miss: {miss}." if miss is not None else "No place came near; `adapterc why` shows the graph."
-        raise PatchError(EXPECTATION, f"{origin.name} fired {found} times, and {expectation.place} expects {_at_least(least, most)}.", origin.place, hint)
+        raise PatchError(
+            EXPECTATION, f"{origin.name} fired {found} times, and {expectation.place} expects {_at_least(least, most)}.", origin.place, hint
+        )
     if most is not None and found > most:
         raise PatchError(
-            EXPECTATION, f"{origin.name} fired {found} times, and {expectation.place} expects at most {most}.", origin.place, "Narrow its match or its `when:`."
+            EXPECTATION,
+            f"{origin.name} fired {found} times, and {expectation.place} expects at most {most}.",
+            origin.place,
+            "Narrow its match or its `when:`.",
         )
 
 

@@ -26,7 +26,11 @@ def carry_out(plan: GrowthPlan, tracer: Tracer, rule: str) -> None:
         user.replace_input_with(operand, copy)
     changed = set(copies.values())
     for node in order:
-        if node.op != "call_function" or any(node is reader for reader, _ in plan.cuts) or not (node in plan.grown or changed.intersection(node.all_input_nodes)):
+        if (
+            node.op != "call_function"
+            or any(node is reader for reader, _ in plan.cuts)
+            or not (node in plan.grown or changed.intersection(node.all_input_nodes))
+        ):
             continue
         _resize(plan, node, plan.grown.get(node), sizes)
         changed.add(node)
@@ -141,9 +145,9 @@ def _resize_slice(plan: GrowthPlan, node: Node, given: dict[str, Any], sizes: Ma
         return
     size = sizes[source][growth.axis]
     start, stop, _ = slice(given.get("start"), given.get("end"), given.get("step", 1)).indices(size)
-    grows = node in plan.grown
-    scale = (lambda n: n // growth.old * growth.new) if grows else (lambda n: n)
-    node.args, node.kwargs = (source, given["dim"], scale(start), scale(stop), given.get("step", 1)), {}
+    if node in plan.grown:
+        start, stop = (n // growth.old * growth.new for n in (start, stop))
+    node.args, node.kwargs = (source, given["dim"], start, stop, given.get("step", 1)), {}
 
 
 def _compensate(plan: GrowthPlan, tracer: Tracer, node: Node, growth: Growth, rule: str) -> None:
@@ -199,4 +203,3 @@ def _crop(plan: GrowthPlan, tracer: Tracer, root: Node, growth: Growth, rule: st
     annotate(cut, root, rule, None)
     root.replace_all_uses_with(cut, delete_user_cb=lambda user: user is not cut)
     cut.meta["val"] = tracer.evaluate(cut)
-

@@ -33,7 +33,7 @@ class Replaced:
 
 def replace_modules(model: torch.nn.Module, rule: Replace, context: Context) -> list[Replaced]:
     """Give every module whose class name matches a forward that takes the rule's branch on the device."""
-    done = []
+    done: list[Replaced] = []
     if rule.origin.when is not None and not rule.origin.when(context):
         return done
     for module in model.modules():

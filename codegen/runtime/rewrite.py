@@ -93,7 +93,10 @@ def _substitute(
     if not isinstance(new, Node) or shape(new) != shape(root) or dtype(new) != dtype(root):
         made = f"{dtype(new)}{list(shape(new))}" if isinstance(new, Node) else repr(new)
         raise PatchError(
-            SUBSTITUTE, f"{name} replaces {dtype(root)}{list(shape(root))} by {made}.", rule.origin.place, "Add a cast or a reshape to its substitute."
+            SUBSTITUTE,
+            f"{name} replaces {dtype(root)}{list(shape(root))} by {made}.",
+            rule.origin.place,
+            "Add a cast or a reshape to its substitute.",
         )
     with graph.inserting_before(root):
         for written in mutated_inputs(root):
@@ -112,7 +115,7 @@ def device_of(node: Node) -> Any:
 def _behind_inputs(graph: Graph, inputs: Sequence[Node]) -> Node:
     """The first node that comes after all placeholders and all `inputs`."""
     waiting = set(inputs)
-    for node in graph.nodes:
+    for node in list[Node](graph.nodes):
         if not waiting and node.op != "placeholder":
             return node
         waiting.discard(node)
@@ -176,7 +179,12 @@ def apply_rewrites(
         seen[state] = len(history)
     feeding = sorted(history[-1])
     place = next(rule.origin.place for rule in rules if rule.origin.name == feeding[0])
-    raise PatchError(ENDLESS_RULES, f"{', '.join(feeding)} still fires after {MAX_ROUNDS} rounds: its substitute matches again.", place, "Narrow its match.")
+    raise PatchError(
+        ENDLESS_RULES,
+        f"{', '.join(feeding)} still fires after {MAX_ROUNDS} rounds: its substitute matches again.",
+        place,
+        "Narrow its match.",
+    )
 
 
 def _report_fight(rules: Sequence[Rewrite], cycle: Sequence[Counter[str]]) -> None:
@@ -184,4 +192,6 @@ def _report_fight(rules: Sequence[Rewrite], cycle: Sequence[Counter[str]]) -> No
     places = {rule.origin.name: rule.origin.place for rule in rules}
     who = " and ".join(f"{name} ({places[name]})" for name in names)
     verb = "undo each other" if len(names) > 1 else "undoes itself"
-    raise PatchError(FIGHTING_RULES, f"{who} {verb}: the graph is what it was {len(cycle)} rounds ago.", places[names[0]], "Give one of them a `when:`.")
+    raise PatchError(
+        FIGHTING_RULES, f"{who} {verb}: the graph is what it was {len(cycle)} rounds ago.", places[names[0]], "Give one of them a `when:`."
+    )

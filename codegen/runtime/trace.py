@@ -61,7 +61,9 @@ class Tracer:
                 environment[step] = self._copy(step, environment, origin, rule, stage)
         return result
 
-    def call(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], origin: Node, *, rule: str, stage: str | None = None) -> Node:
+    def call(
+        self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], origin: Node, *, rule: str, stage: str | None = None
+    ) -> Node:
         """Insert one op at the graph's insertion point."""
         node = self.graph.create_node("call_function", target, args, dict(kwargs))
         annotate(node, origin, rule, stage)

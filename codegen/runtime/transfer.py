@@ -15,17 +15,43 @@ from .graph import arguments, is_getitem, mutates, packet, shape, value
 from .growth import CannotGrow, Growth, broadcast_axis, through_permute, through_view
 
 UNARY_KEEPING_ZERO = frozenset(
-    "neg relu silu gelu tanh abs sqrt sin floor erf mish hardswish leaky_relu elu expm1 log1p relu6 square to _to_copy dropout contiguous clone alias detach".split()
+    [
+        "neg",
+        "relu",
+        "silu",
+        "gelu",
+        "tanh",
+        "abs",
+        "sqrt",
+        "sin",
+        "floor",
+        "erf",
+        "mish",
+        "hardswish",
+        "leaky_relu",
+        "elu",
+        "expm1",
+        "log1p",
+        "relu6",
+        "square",
+        "to",
+        "_to_copy",
+        "dropout",
+        "contiguous",
+        "clone",
+        "alias",
+        "detach",
+    ]
 )
-UNARY_FINITE = frozenset("sigmoid cos softplus hardsigmoid".split())
+UNARY_FINITE = frozenset(["sigmoid", "cos", "softplus", "hardsigmoid"])
 UNARY = UNARY_KEEPING_ZERO | UNARY_FINITE | {"pow", "exp", "rsqrt", "log", "reciprocal", "clamp"}
-BINARY = frozenset("add sub mul div maximum minimum rsub".split())
-VIEWS = frozenset("view reshape _unsafe_view flatten unflatten unsqueeze squeeze".split())
-PERMUTES = frozenset("transpose permute t numpy_T mT".split())
-SPLITS = frozenset("split chunk split_with_sizes".split())
-REDUCTIONS = frozenset("sum mean amax amin".split())
-ROWWISE = frozenset("softmax log_softmax cumsum".split())
-PRODUCTS = frozenset("matmul mm bmm".split())
+BINARY = frozenset(["add", "sub", "mul", "div", "maximum", "minimum", "rsub"])
+VIEWS = frozenset(["view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze"])
+PERMUTES = frozenset(["transpose", "permute", "t", "numpy_T", "mT"])
+SPLITS = frozenset(["split", "chunk", "split_with_sizes"])
+REDUCTIONS = frozenset(["sum", "mean", "amax", "amin"])
+ROWWISE = frozenset(["softmax", "log_softmax", "cumsum"])
+PRODUCTS = frozenset(["matmul", "mm", "bmm"])
 
 
 class Plan(Protocol):
