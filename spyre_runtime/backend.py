@@ -90,34 +90,49 @@ class CompiledGraph:
         start = time.perf_counter()
         self.captured = capture(gm, example_inputs)
         self.capture_seconds = time.perf_counter() - start
-        self.ready: dict[tuple[Settings, tuple[GraphPatch, ...]], Executable | Refusal] = {}
+        parameters = [i for i, value in enumerate(example_inputs) if isinstance(value, torch.nn.Parameter)]
+        self.first_parameter = parameters[0] if parameters else None
+        self.owner: weakref.ref[torch.Tensor] | None = None
+        # By settings and the patches' identities; the patches are kept, so that no identity is given to another one.
+        self.ready: dict[tuple[Settings, tuple[int, ...]], tuple[Executable | Refusal, tuple[GraphPatch, ...]]] = {}
         self.current: Executable | None = None
         self.current_key: tuple[Settings, int] | None = None
         self.twins = _Twins()
         self._prepare(example_inputs)
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
-        if self.current_key != (current_settings(), epoch()):
+        # Dynamo shares one graph among the instances of a class, whose parameters are inputs, but patches belong to one instance.
+        if self.current_key != (current_settings(), epoch()) or (self.owner is not None and self.owner() is not self._owner(args)):
             self._prepare(args)
         if self.current is None:
             raise self._refusal
         return self._execute(self.current, args)
 
+    def _owner(self, args: Sequence[Any]) -> torch.Tensor | None:
+        """The carrier of the first parameter: it tells whose graph this is (a graph's parameters come from one model)."""
+        if self.first_parameter is None:
+            return None
+        parameter = args[self.first_parameter]
+        return parameter.raw if type(parameter) is SpyreTensor else parameter
+
     def _prepare(self, args: Sequence[Any]) -> None:
         now = current_settings()
         handles = active_handles(args)
-        key = (now, tuple(patch for handle in handles for patch in handle.patches))
+        patches = tuple(patch for handle in handles for patch in handle.patches)
+        key = (now, tuple(id(patch) for patch in patches))
         if key not in self.ready:
             start = time.perf_counter()
             captured, fired = apply_patches(self.captured, handles)
             staged = partition(captured)
             executable, compilation, refusals = _build(staged, now)
-            self.ready[key] = executable if executable is not None else refusals[0]
+            self.ready[key] = (executable if executable is not None else refusals[0], patches)
             seconds = self.capture_seconds + time.perf_counter() - start
             shapes = tuple(tuple(a.shape) for a in args if isinstance(a, torch.Tensor) and not isinstance(a, torch.nn.Parameter))
             _log.append(CompileRecord(self.name, shapes, _count_ops(staged), seconds, fired, refusals, now, compilation))
-        found = self.ready[key]
+        found, _ = self.ready[key]
         self.current_key = (now, epoch())
+        owner = self._owner(args)
+        self.owner = weakref.ref(owner) if owner is not None else None
         self.twins = _Twins()
         if isinstance(found, Refusal):
             self.current, self._refusal = None, found
@@ -245,3 +260,6 @@ def _touches_device(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
 
 
 torch._dynamo.register_backend(spyre, name=DEVICE_TYPE)
+# Sizes are static on this device, so each length is a compilation of its own; after torch's default of 8, Dynamo would fall back
+# to eager without an error. This limit is the one process-wide switch that importing the simulator moves.
+torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)

@@ -265,6 +265,11 @@ def _local_scalar(x: SpyreTensor) -> Any:
     return aten._local_scalar_dense.default(x.raw.to(x.dtype))
 
 
+def _histc(x: SpyreTensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
+    # Mixture-of-experts code counts integers on every device but the CPU, whose kernel takes floats only.
+    return wrap(aten.histc.default(x.raw.to(torch.float32), bins, min, max).to(x.raw.dtype), x.dtype)
+
+
 def _view_dtype(x: SpyreTensor, dtype: torch.dtype) -> torch.Tensor:
     if dtype is x.dtype:
         return wrap(aten.alias.default(x.raw), dtype)
@@ -277,6 +282,7 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     aten._copy_from.default: copy_from,
     aten._local_scalar_dense.default: _local_scalar,
     aten.view.dtype: _view_dtype,
+    aten.histc.default: _histc,
 }
 
 set_dispatcher(dispatch)

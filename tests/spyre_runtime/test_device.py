@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
-
 from adapterc.spyre_runtime import SpyreTensor, settings
 from adapterc.spyre_runtime.formats import host_to_device, round_dl16
+from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
 
 
 def bert() -> BertModel:
@@ -252,3 +251,9 @@ def test_real_device_is_left_alone(tmp_path: Path) -> None:
         assert not hasattr(torch, "spyre")
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, env={"PYTHONPATH": str(tmp_path), "PATH": ""})
+
+
+def test_integers_are_counted() -> None:
+    counts = torch.histc(torch.tensor([0, 1, 1, 3]).to("spyre").int(), bins=4, min=0, max=3)
+    assert counts.tolist() == [1, 2, 0, 1]
+    assert counts.dtype == torch.int32
