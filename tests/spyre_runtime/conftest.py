@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 import sympy
 import torch
+from adapterc.spyre_runtime.capture import capture
+from adapterc.spyre_runtime.execute_fast import compile_program
+from adapterc.spyre_runtime.execute_tiled import TiledProgram, link
+from adapterc.spyre_runtime.formats import DEFAULT_RULES
+from adapterc.spyre_runtime.frontend import Compilation, compile_graph
 from adapterc.spyre_runtime.ir import Access, Buffer, BufferRole, DeviceLayout, LoweredGraph, Op, OpKind, Origin, Step
 from adapterc.spyre_runtime.layouts import contiguous_strides, tiled
+from adapterc.spyre_runtime.profile import load_profile
+from adapterc.spyre_runtime.rounding_points import as_device_computes
+from adapterc.spyre_runtime.tiled_options import TiledOptions
 
 Size = tuple[int, ...]
 
@@ -119,3 +127,59 @@ class GraphBuilder:
 @pytest.fixture
 def build() -> GraphBuilder:
     return GraphBuilder()
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled function, the carriers of its inputs, and its outputs by either executor."""
+
+    compilation: Compilation
+    inputs: tuple[torch.Tensor, ...]
+
+    def tiled(self, options: TiledOptions | None = None) -> TiledProgram:
+        return link(self.compilation, load_profile(), options or TiledOptions(), DEFAULT_RULES)
+
+    def run(self, options: TiledOptions | None = None) -> tuple[torch.Tensor, ...]:
+        found = self.tiled(options).run([x.clone() for x in self.inputs])
+        return tuple(x for x in found if x is not None)
+
+    def fast(self) -> tuple[torch.Tensor, ...]:
+        graph = as_device_computes(self.compilation.functional, DEFAULT_RULES)
+        found = compile_program(graph, DEFAULT_RULES.op_rounding).run(*(x.clone() for x in self.inputs))
+        return tuple(x for x in found if isinstance(x, torch.Tensor))
+
+
+def compile_function(function: Callable[..., object], *inputs: torch.Tensor) -> Compiled:
+    """Compile a function of tensors (host tensors go to the device first)."""
+    on_device = [x.to("spyre") for x in inputs]
+    with torch.no_grad():
+        captured = capture(torch.fx.symbolic_trace(function), on_device)
+    return Compiled(compile_graph(captured.module, load_profile()), tuple(x.raw for x in on_device))
+
+
+def compile_module(module: torch.nn.Module, *inputs: torch.Tensor) -> Compiled:
+    """Compile a module through Dynamo, as torch.compile does; its weights become inputs."""
+    graphs: list[tuple[torch.fx.GraphModule, list[torch.Tensor]]] = []
+
+    def keep(graph: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Callable[..., object]:
+        graphs.append((graph, examples))
+        return graph.forward
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        torch.compile(module.to("spyre"), backend=keep, dynamic=False)(*(x.to("spyre") for x in inputs))
+    ((graph, examples),) = graphs
+    captured = capture(graph, examples)
+    return Compiled(compile_graph(captured.module, load_profile()), tuple(x.raw for x in examples if isinstance(x, torch.Tensor)))
+
+
+@pytest.fixture
+def compiled() -> Callable[..., Compiled]:
+    torch.manual_seed(0)
+    return compile_function
+
+
+@pytest.fixture
+def compiled_module() -> Callable[..., Compiled]:
+    torch.manual_seed(0)
+    return compile_module
