@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from adapterc.dsl.adapter import Adapter, Boundary, Pad, Place, Replace, Require, Rule
@@ -65,13 +65,13 @@ def _claim(rule: Rule, adapter: Adapter, claim: Claim, effort: int) -> Verdict:
     if reason is not None:
         return _plain(rule, adapter, "WRONG", UNDECIDED, reason)
     accepted = {edge for edge, _ in rule.header.accepts}
-    decision = decide_all(claim, effort, accepted)
+    decision = decide_all(attribute_choices(claim), effort, accepted)
     return of_decision(rule, adapter, claim, decision)
 
 
-def decide_all(claim: Claim, effort: int = 1, accepted: set[str] | frozenset[str] = frozenset(), guess: bool = True) -> Decision:
+def decide_all(claims: Sequence[Claim], effort: int = 1, accepted: set[str] | frozenset[str] = frozenset(), guess: bool = True) -> Decision:
     """The weakest decision over the choices of untyped attributes; rows without a visible key are left out where the rule accepts them."""
-    decisions = [_with_masks(c, effort, accepted, guess, brief=i > 0) for i, c in enumerate(attribute_choices(claim))]
+    decisions = [_with_masks(c, effort, accepted, guess, brief=i > 0) for i, c in enumerate(claims)]
     decided = [d for d in decisions if not (d.status == UNDECIDED and d.how.startswith("no sizes"))]
     if not decided:
         return decisions[0]
@@ -122,17 +122,18 @@ def of_decision(rule: Rule, adapter: Adapter, claim: Claim, decision: Decision) 
 
 
 def _pad(rule: Pad, adapter: Adapter, effort: int) -> Verdict:
-    claim = rung_padding.pad_claim(rule, adapter)
+    claims = rung_padding.pad_claims(rule, adapter)
+    claim = claims[0]
     if not any(rung_padding.grows(kind, rule.dim) for _, kind in rule.where):
         return _plain(rule, adapter, "WRONG", UNDECIDED, f"no variable of the pattern has the dimension {rule.dim}")
     chosen = rung_padding.vocabulary_claim(rule, claim)
     if chosen is not None:
-        seen = decide_all(chosen, effort, guess=False)
+        seen = decide_all([chosen], effort, guess=False)
         if seen.status == REFUTED:
             how = f"nothing cuts the new logits off, and the token chosen changes: {seen.how}"
             decision = replace(seen, klass="WRONG", how=how, guard=(), guarded_class=None, mend=rung_padding.mend(rule, adapter))
             return of_decision(rule, adapter, chosen, decision)
-    decision = decide_all(claim, effort, {edge for edge, _ in rule.header.accepts}, guess=False)
+    decision = decide_all(claims, effort, {edge for edge, _ in rule.header.accepts}, guess=False)
     found = rung_padding.tolerances(rule, adapter)
     noninterference = Evidence("7 padding", rung_padding.describe(found), tuple((f"{t.tensor}_ignores", ", ".join(t.ignored)) for t in found))
     decision = replace(decision, evidence=(*decision.evidence, noninterference))

@@ -446,6 +446,7 @@ def _gather(run: Interpreter, x: Tensor, dim: Value, index: Value) -> Tensor:
 
 def _index_copy(run: Interpreter, x: Tensor, dim: Value, index: Value, source: Value) -> Tensor:
     at, ids, new = axis(dim, len(x.shape)), run.tensor(index), run.tensor(source)
+    require(ids.cells.size <= x.shape[at], "more places are written than there are, but they are distinct")
     cells = np.moveaxis(x.cells, at, 0).copy()
     rows = np.moveaxis(np.broadcast_to(new.cells, (*x.shape[:at], ids.cells.size, *x.shape[at + 1 :])), at, 0)
     for i, identifier in enumerate(ids.cells.reshape(-1)):

@@ -17,7 +17,7 @@ from adapterc.dsl.ast import Attribute, Call, Expr, Literal, Name, Sequence as I
 from adapterc.dsl.ops import bind, lookup, map_children, substitute
 from adapterc.dsl.printer import to_text
 from adapterc.dsl.types import RestDims, TensorType, Type
-from adapterc.verify.claim import Claim, conjuncts
+from adapterc.verify.claim import Claim, attribute_choices, conjuncts
 from adapterc.verify.compare import admitted, in_format, over_reals, test_format
 from adapterc.verify.instances import Instance, instances
 from adapterc.verify.samples import NONFINITE, draw
@@ -42,13 +42,13 @@ class Tolerance:
     ignored: tuple[str, ...]
 
 
-def pad_claim(rule: Pad, adapter: Adapter | None = None, fills: Mapping[str, Expr] | None = None) -> Claim:
-    """The match equals the match on grown inputs, cut back. `fills` overrides the rule's."""
+def pad_claims(rule: Pad, adapter: Adapter | None = None, fills: Mapping[str, Expr] | None = None) -> tuple[Claim, ...]:
+    """The match equals the match on grown inputs, cut back: one claim per choice of untyped attributes. `fills` overrides the rule's."""
     given = {**dict(rule.fill), **(fills or {})}
     scope = {name: grown(Name(name), kind, rule, given.get(name, Literal(0))) for name, kind in rule.where if grows(kind, rule.dim)}
-    right = substitute(_pinned(rule.match, rule), scope)
     guard = (*conjuncts(rule.header.when), *conjuncts(adapter.when if adapter else None))
-    return Claim(rule.header.name, rule.match, right, rule.where, guard, crop=True)
+    plain = Claim(rule.header.name, rule.match, rule.match, rule.where, guard, crop=True)
+    return tuple(replace(choice, right=substitute(_pinned(choice.left, rule), scope)) for choice in attribute_choices(plain))
 
 
 def grows(kind: Type, dim: str) -> bool:
@@ -88,8 +88,7 @@ def _pinned(match: Expr, rule: Pad) -> Expr:
             bound = bind(inner)
             if isinstance(bound["q"], Name) and bound["q"].id in heads:
                 old = Call("div", (Literal(1), Call("sqrt", (Name(rule.dim),))))
-                absent = Call("eq", (bound["scale"], Literal(None)))
-                bound["scale"] = old if bound["scale"] == Literal(None) else Call("choose", (absent, old, bound["scale"]))
+                bound["scale"] = old if bound["scale"] == Literal(None) else bound["scale"]
                 return Call("sdpa", (), tuple(sorted(bound.items())), inner.span)
         return inner
 
@@ -100,8 +99,8 @@ def vocabulary_claim(rule: Pad, claim: Claim) -> Claim | None:
     """For logits that are not cut back: the token chosen must not change. None for rules that say how readers stay right."""
     if rule.consumers == "crop" or not _is_vocabulary(rule):
         return None
-    pick = lambda side: Call("argmax", (side, Literal(-1)))  # noqa: E731
-    return replace(claim, left=pick(claim.left), right=pick(claim.right), crop=False)
+    left, right = (Call("argmax", (side, Literal(-1))) for side in (claim.left, claim.right))
+    return replace(claim, left=left, right=right, crop=False)
 
 
 def _is_vocabulary(rule: Pad) -> bool:
@@ -113,7 +112,7 @@ def tolerances(rule: Pad, adapter: Adapter | None = None) -> tuple[Tolerance, ..
     found = []
     for name, kind in rule.where:
         if grows(kind, rule.dim):
-            found.append(Tolerance(name, tuple(label for label, poison in POISONS.items() if _ignored(pad_claim(rule, adapter, {name: poison})))))
+            found.append(Tolerance(name, tuple(label for label, poison in POISONS.items() if _ignored(pad_claims(rule, adapter, {name: poison})[0]))))
     return tuple(found)
 
 
@@ -121,22 +120,15 @@ def uniform_fill(rule: Pad, adapter: Adapter | None = None) -> Expr | None:
     """One fill for all tensors under which the rule would hold."""
     names = [name for name, kind in rule.where if grows(kind, rule.dim)]
     for label in ("0", "-inf", "1", "inf"):
-        if _ignored(pad_claim(rule, adapter, dict.fromkeys(names, POISONS[label]))):
+        if _ignored(pad_claims(rule, adapter, dict.fromkeys(names, POISONS[label]))[0]):
             return POISONS[label]
     return None
 
 
 def _ignored(claim: Claim) -> bool:
     """Whether the real lanes stay what they are, on a few instances (the ladder proves it for the declared fill)."""
-    from adapterc.verify.claim import attribute_choices
-
-    some = False
-    for choice in attribute_choices(claim)[:1]:
-        for instance in [i for i in instances(choice, 3, stick_edges=False).found if i.left.cells.size][:2]:
-            if instance.right is None or not _same(instance):
-                return False
-            some = True
-    return some
+    found = [i for i in instances(claim, 2, stick_edges=False).found if i.left.cells.size]
+    return bool(found) and all(i.right is not None and _same(i) for i in found)
 
 
 def _same(instance: Instance) -> bool:

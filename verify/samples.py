@@ -93,18 +93,18 @@ def _is_float(term: Term) -> bool:
 
 
 def index_limits(instance: Instance) -> Mapping[int, int]:
-    """How many items an integer input selects from, so that drawn indices are in range."""
+    """How many items an integer input selects from, so that drawn indices are in range; negative where it names places to write."""
     limits: dict[int, int] = {}
     roots = [t for pair in ([*instance.left.cells.reshape(-1)], [*(instance.right.cells.reshape(-1) if instance.right else [])]) for t in pair]
     for term in ordered(roots):
         if term.op == "select":
             for inner in _sources(term.args[0]):
-                limits[inner.serial] = min(limits.get(inner.serial, 10**9), len(term.args) - 1)
+                limits[inner.serial] = min(abs(limits.get(inner.serial, 10**9)), len(term.args) - 1)
         elif term.op == "eq" and term.dtype == "bool":
             # One-hot and scattered writes compare an index with every position.
             for index, place in (term.args, term.args[::-1]):
                 if index.op == "var" and index.dtype.startswith("int") and place.op == "const" and isinstance(place.payload, int):
-                    limits[index.serial] = max(limits.get(index.serial, 1), place.payload + 1)
+                    limits[index.serial] = -max(abs(limits.get(index.serial, 1)), place.payload + 1)
     return limits
 
 
@@ -119,9 +119,11 @@ def _discrete(rng: np.random.Generator, terms: list[Term], repeat: int, limits: 
         if repeat % 5 == 4:
             return np.ones(len(terms), dtype=np.longdouble)
         return (rng.random(len(terms)) < rng.choice([0.3, 0.7])).astype(np.longdouble)
-    tops = np.array([limits.get(t.serial, 0) for t in terms])
+    tops = np.array([abs(limits.get(t.serial, 0)) for t in terms])
     if tops.all():
-        if repeat % 2 and len(set(tops)) == 1 and len(terms) <= tops[0]:
+        # Negative limits mark places that are written: these are distinct, as index_copy and scatter ask.
+        written = any(limits.get(t.serial, 0) < 0 for t in terms)
+        if (written or repeat % 2) and len(set(tops)) == 1 and len(terms) <= tops[0]:
             return rng.permutation(int(tops[0]))[: len(terms)].astype(np.longdouble)
         return (rng.random(len(terms)) * tops).astype(np.int64).astype(np.longdouble)
     low, high = ((-9, 10), (0, 10), (1, 100), (-100, 0))[repeat % 4]
