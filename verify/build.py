@@ -134,5 +134,11 @@ def convert(arena: Arena, term: Term, dtype: str) -> Term:
             return constant(arena, int(value), dtype)
         if dtype == "bool":
             return constant(arena, value != 0) if value is not None else term
-        return constant(arena, term.payload if isinstance(term.payload, str) or value is None else value, dtype)
+        if dtype == "float" or value is None or _representable(value):
+            return constant(arena, term.payload if isinstance(term.payload, str | tuple) or value is None else value, dtype)
     return arena.make("cast", (term,), dtype, dtype)
+
+
+def _representable(value: Fraction) -> bool:
+    """Whether every float format holds the number exactly."""
+    return value.denominator in (1, 2, 4, 8) and abs(value.numerator) <= 256

@@ -58,7 +58,7 @@ def over_reals(instance: Instance, pairs: Pairs, batch: Batch) -> Parting:
     apart = [~reals.agree(values[a.serial], values[b.serial]) for a, b in pairs]
     left = [values[a.serial].value for a, _ in pairs]
     right = [values[b.serial].value for _, b in pairs]
-    none = np.zeros(batch.count, dtype=bool)
+    none = np.zeros((len(pairs), batch.count), dtype=bool)
     return Parting(_stack(left, batch), _stack(right, batch), np.array(apart).reshape(len(pairs), batch.count), none)
 
 
@@ -69,7 +69,17 @@ def in_format(pairs: Pairs, batch: Batch, format_name: str) -> Parting:
     left = _stack([left_run.of(a) for a, _ in pairs], batch)
     right = _stack([right_run.of(b) for _, b in pairs], batch)
     apart = ~_bits_equal(left, right)
-    return Parting(left, right, apart, left_run.overflow | right_run.overflow)
+    return Parting(left, right, apart, _overflows(pairs, left_run, right_run, batch.count))
+
+
+def _overflows(pairs: Pairs, left: floats.Run, right: floats.Run, count: int) -> Mask:
+    none = np.zeros(count, dtype=bool)
+    rows = [_or_none(left.overflow(a), none) | _or_none(right.overflow(b), none) for a, b in pairs]
+    return np.array(rows, dtype=bool).reshape(len(pairs), count)
+
+
+def _or_none(found: Mask | None, none: Mask) -> Mask:
+    return none if found is None else found
 
 
 def _stack(rows: Sequence[NDArray[np.generic]], batch: Batch) -> Wide:
@@ -114,7 +124,7 @@ def differences(instance: Instance, pairs: Pairs, batch: Batch, format_name: str
         material = (gap > scale * 2.0**-9) & (scale >= target.tiny)
     discrete = np.array([a.dtype == "bool" or a.dtype.startswith("int") for a, _ in pairs])[:, None]
     finite_changed = (np.isfinite(found.left) != np.isfinite(found.right)) | (np.isnan(found.left) != np.isnan(found.right))
-    lost = unequal & (finite_changed | (found.overflow[None, :] & material) | discrete)
+    lost = unequal & (finite_changed | (found.overflow & material) | discrete)
     spread = unequal & (finite_changed & (np.isfinite(found.left) | np.isfinite(found.right)) | discrete)
     if _orders_or_exponentiates(pairs):
         masked = _only_minus_infinity(batch)

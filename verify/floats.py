@@ -20,19 +20,22 @@ NEVER_ROUNDS = frozenset({"neg", "abs", "maximum", "minimum", "amax", "amin", "w
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Values by term serial, and where a finite computation overflowed (per sample)."""
+    """Values by term serial, and where a finite computation below a term overflowed (per sample; a term that cannot is absent)."""
 
     values: Mapping[int, NDArray[np.generic]]
-    overflow: NDArray[np.bool_]
+    overflows: Mapping[int, NDArray[np.bool_]]
 
     def of(self, term: Term) -> NDArray[np.generic]:
         return self.values[term.serial]
+
+    def overflow(self, term: Term) -> NDArray[np.bool_] | None:
+        return self.overflows.get(term.serial)
 
 
 def run(roots: Iterable[Term], samples: Mapping[int, Wide], count: int, format_name: str) -> Run:
     """Evaluate `roots` on `count` samples of each variable (by serial), already representable in their dtype."""
     values: dict[int, NDArray[np.generic]] = {}
-    overflow = np.zeros(count, dtype=bool)
+    overflows: dict[int, NDArray[np.bool_]] = {}
     with np.errstate(all="ignore"):
         for term in ordered(roots):
             if term.op == "var":
@@ -43,12 +46,16 @@ def run(roots: Iterable[Term], samples: Mapping[int, Wide], count: int, format_n
             target = _target(term, format_name)
             if target is not None and term.op != "const":
                 result = result if term.op in NEVER_ROUNDS else round_to(result, target)
-                finite = np.ones(count, dtype=bool)
-                for operand in operands:
-                    finite &= np.isfinite(operand)
-                overflow |= np.isinf(result.astype(M.LD)) & finite & (term.op not in ("where", "select"))
+                infinite = np.isinf(np.asarray(result, dtype=M.LD))
+                if infinite.any() and term.op not in ("where", "select"):
+                    for operand in operands:
+                        infinite &= np.isfinite(operand)
+                    overflows[term.serial] = infinite
+            below = [overflows[a.serial] for a in term.args if a.serial in overflows]
+            if below:
+                overflows[term.serial] = np.any([*below, *([overflows[term.serial]] if term.serial in overflows else [])], axis=0)
             values[term.serial] = result
-    return Run(values, overflow)
+    return Run(values, overflows)
 
 
 def _target(term: Term, format_name: str) -> Format | None:

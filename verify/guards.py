@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from adapterc.dsl.ast import Call, Expr, Literal, Name, walk
+from adapterc.dsl.ast import Call, Expr, Literal, Name, names, walk
 from adapterc.dsl.printer import to_text
 from adapterc.dsl.types import ScalarType, TensorType, Type
 from adapterc.verify import floats
 from adapterc.verify.claim import Claim, size_symbols
 from adapterc.verify.compare import test_format
 from adapterc.verify.instances import Instance, guard_terms
-from adapterc.verify.samples import Batch
+from adapterc.verify.samples import ORDINARY, Batch
 from numpy.typing import NDArray
 
 Mask = NDArray[np.bool_]
-LEAST_ADMITTED = 6  # samples on which a guard must be shown to hold, or it is vacuous
+LEAST_ADMITTED = 4  # samples on which a guard must be shown to hold, or it is vacuous
 MODERATE = 4096
 
 
@@ -37,12 +37,13 @@ class Trial:
     counted: Mask
 
 
-def candidates(claim: Claim) -> list[Expr]:
-    """The vocabulary over the variables of a claim, weakest first within a variable."""
+def candidates(claim: Claim, signs: bool = True) -> list[Expr]:
+    """The vocabulary over the variables of a claim, weakest first within a variable. `signs`: signs of data may be asked for."""
     found: list[Expr] = []
-    narrowed = _narrowed(claim)
+    narrowed, exponents = _narrowed(claim), _exponents(claim)
     for name, kind in claim.where:
-        found.extend(_about(Name(name), kind, narrowed))
+        about = _about(Name(name), kind, narrowed, name in exponents)
+        found.extend(c for c in about if signs or not _is_sign(c))
     comparable = [(n, t) for n, t in claim.where if _is_float(t)]
     scalars = [n for n, t in comparable if isinstance(t, ScalarType)]
     for a, b in itertools.permutations(scalars, 2):
@@ -71,7 +72,27 @@ def _divides(divisor: Expr, n: Expr) -> Expr:
     return Call("eq", (Call("remainder", (n, divisor)), Literal(0)))
 
 
-def _about(x: Expr, kind: Type, narrowed: Sequence[str]) -> Iterator[Expr]:
+def _is_sign(condition: Expr) -> bool:
+    return isinstance(condition, Call) and condition.op in ("ne", "ge", "gt", "le", "lt") and condition.args[1] == Literal(0)
+
+
+def _is_centred(condition: Expr) -> bool:
+    return isinstance(condition, Call) and isinstance(condition.args[0], Call) and condition.args[0].op == "sum"
+
+
+def _exponents(claim: Claim) -> frozenset[str]:
+    """Variables in the exponent of a power: there, whole numbers are a guard that programs meet."""
+    powers = (n for side in (claim.left, claim.right) for n in walk(side) if isinstance(n, Call) and n.op == "pow" and len(n.args) == 2)
+    return frozenset().union(*(names(n.args[1]) for n in powers))
+
+
+def _sensible(chosen: Sequence[Expr]) -> bool:
+    """At most one sign a variable (two would pin it to zero), and centred rows only alone."""
+    signed = [c.args[0] for c in chosen if isinstance(c, Call) and _is_sign(c)]
+    return len(signed) == len(set(signed)) and not (len(chosen) > 1 and any(_is_centred(c) for c in chosen))
+
+
+def _about(x: Expr, kind: Type, narrowed: Sequence[str], exponent: bool) -> Iterator[Expr]:
     zero = Literal(0)
     if isinstance(kind, TensorType) and kind.element == "bool":
         if kind.dims:
@@ -83,7 +104,8 @@ def _about(x: Expr, kind: Type, narrowed: Sequence[str]) -> Iterator[Expr]:
         yield Call(op, (x, zero))
     if not _is_float(kind):
         return
-    yield Call("eq", (Call("floor", (x,)), x))
+    if exponent:
+        yield Call("eq", (Call("floor", (x,)), x))
     yield Call("le", (Call("abs", (x,)), Literal(MODERATE)))
     yield Call("gt", (x, Call("div", (Call("finfo_min", (Name("float32"),)), Literal(2)))))
     for dtype in narrowed:
@@ -115,10 +137,12 @@ def mask_of(condition: Expr, instance: Instance, batch: Batch) -> Mask | None:
     return np.all([np.asarray(values.of(t), dtype=bool) for t in found], axis=0)
 
 
-def synthesise(claim: Claim, trials: Sequence[Trial], holds: Callable[[Sequence[Expr]], bool], most: int = 3) -> tuple[Expr, ...] | None:
+def synthesise(
+    claim: Claim, trials: Sequence[Trial], holds: Callable[[Sequence[Expr]], bool], signs: bool = True, most: int = 3
+) -> tuple[Expr, ...] | None:
     """The conjunction of up to `most` predicates that admits the most samples and no bad one; `holds` confirms it on fresh samples."""
     vocabulary: list[tuple[Expr, list[Mask]]] = []
-    for condition in candidates(claim):
+    for condition in candidates(claim, signs):
         masks = [mask_of(condition, t.instance, t.batch) for t in trials]
         kept = [m for m in masks if m is not None]
         if len(kept) == len(masks) and any((m & t.counted).any() for m, t in zip(kept, trials, strict=True)):
@@ -127,7 +151,7 @@ def synthesise(claim: Claim, trials: Sequence[Trial], holds: Callable[[Sequence[
     for size in range(1, most + 1):
         ranked: list[tuple[int, int, tuple[Expr, ...]]] = []
         for order, chosen in enumerate(itertools.combinations(vocabulary, size)):
-            admitted = _admitted(chosen, trials)
+            admitted = _admitted(chosen, trials) if _sensible([c for c, _ in chosen]) else None
             if admitted is not None:
                 ranked.append((-admitted, order, tuple(c for c, _ in chosen)))
         for _, _, guard in sorted(ranked, key=lambda r: r[:2])[:6]:
@@ -148,7 +172,7 @@ def _admitted(chosen: Sequence[tuple[Expr, list[Mask]]], trials: Sequence[Trial]
             mask &= masks[i]
         if (mask & trial.bad).any():
             return None
-        total += int(mask.sum())
+        total += int((mask & (trial.batch.kind == ORDINARY)).sum())
     return total if total >= LEAST_ADMITTED else None
 
 

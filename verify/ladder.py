@@ -75,6 +75,8 @@ def decide(claim: Claim, seed: int = 0, effort: int = 1, guess: bool = True, bri
     cases = [_case(i, p, seed, effort) for i, p in zip(usable, all_pairs, strict=True) if p and len(i.arena.nodes) <= BIG and i.left.cells.size]
     if not cases:
         return Decision("WRONG", UNDECIDED, "every instance is too large to run", (sizes,))
+    if claim.guard and sum(int((c.allowed & (c.batch.kind == ORDINARY)).sum()) for c in cases) < G.LEAST_ADMITTED:
+        return Decision("WRONG", UNDECIDED, "hardly any of the values tried meet the guard", (sizes,))
     refuted = _real_failures(cases)
     if any(bad.any() for bad in refuted):
         return _unequal(claim, cases[: len(refuted)], refuted, seed, effort, guess, sizes)
@@ -149,9 +151,10 @@ def _unequal(claim: Claim, cases: list[Case], bad: list[Mask], seed: int, effort
         status = PROVED if close.proved else TESTED
         return Decision("APPROX", status, close.how, (Evidence("5 error bounds", close.how), refutation, sizes), example, bound=close.bound)
     mend = _fill_mend(claim) if ordinary and guess else None
+    # The fill of a pad is the author's to choose: signs of the data are no mend of a wrong one.
     introduces_pad = _pads(claim.right) and not _pads(claim.left)
     if guess and not (ordinary and introduces_pad):
-        found = _guarded(claim, cases, bad, seed, effort)
+        found = _guarded(claim, cases, bad, seed, effort, signs=not introduces_pad)
         if found is not None:
             guard, inner = found
             how = f"{_sentence(example)}; it holds when {G.guard_text(guard)}"
@@ -180,7 +183,9 @@ def _example(cases: Sequence[Case], bad: Sequence[Mask]) -> Counterexample:
     return counterexample(instance, sample, list(parted.left[:, 0]), list(parted.right[:, 0]), parted.apart[:, 0], "real")
 
 
-def _guarded(claim: Claim, cases: list[Case], bad: list[Mask], seed: int, effort: int) -> tuple[tuple[Expr, ...], Decision] | None:
+def _guarded(
+    claim: Claim, cases: list[Case], bad: list[Mask], seed: int, effort: int, signs: bool
+) -> tuple[tuple[Expr, ...], Decision] | None:
     useful = sorted(zip(cases, bad, strict=True), key=lambda cb: (not cb[1].any(), abs(sum(t.cells.size for t in cb[0].instance.inputs.values()) - 6)))[:2]
     trials = [G.Trial(c.instance, c.batch, b, (c.batch.kind != NONFINITE) & c.allowed) for c, b in useful]
     decisions: dict[str, Decision] = {}
@@ -190,7 +195,7 @@ def _guarded(claim: Claim, cases: list[Case], bad: list[Mask], seed: int, effort
         decisions[G.guard_text(guard)] = inner
         return inner.status in (PROVED, TESTED) and inner.klass in ("EXACT", "EXACT-Z", "REAL", "EDGE")
 
-    guard = G.synthesise(claim, trials, holds)
+    guard = G.synthesise(claim, trials, holds, signs)
     return None if guard is None else (guard, decisions[G.guard_text(guard)])
 
 
@@ -248,7 +253,12 @@ def _exhaust(cases: Sequence[Case]) -> tuple[rung_exhaustive.Exhaustion, ...] | 
     explicit = {t.dtype for c in cases for t in c.instance.inputs.values() if t.dtype not in ("float", "bool", "weak")}
     if explicit:
         return None
-    return rung_exhaustive.exhaust([pair for case in cases[:3] for pair in case.pairs])
+    whole = rung_exhaustive.exhaust([pair for case in cases[:3] for pair in case.roots])
+    if whole is not None:
+        return whole
+    # Subterms that differ in bits may still make equal results: of them only full agreement says something.
+    parts = rung_exhaustive.exhaust([pair for case in cases[:3] for pair in case.pairs])
+    return parts if parts is not None and all(e.different == 0 for e in _ieee(parts)) else None
 
 
 def _proof(claim: Claim, cases: Sequence[Case]) -> Evidence | None:
@@ -273,8 +283,9 @@ def _bitwise(cases: Sequence[Case], exhaustion: tuple[rung_exhaustive.Exhaustion
     if _kernels_differ(cases):
         return None
     if exhaustion is not None:
-        if all(e.different == 0 for e in exhaustion):
-            return Decision("EXACT", PROVED, "every value of float16, bfloat16 and DLFloat16 gives the same bits", (_exhaustive_evidence(exhaustion),))
+        if all(e.different == 0 for e in _ieee(exhaustion)):
+            same = " and ".join(e.format for e in exhaustion if e.different == 0)
+            return Decision("EXACT", PROVED, f"every value of {same} gives the same bits", (_exhaustive_evidence(exhaustion),))
         return None
     smt = rung_smt.prove_ieee([c.instance for c in cases[:2]], [c.pairs for c in cases[:2]])
     if smt is not None and smt.klass is not None:
@@ -294,6 +305,11 @@ def _below_pair(pair: Pair) -> list[Term]:
     return [t for s, t in (*left.items(), *right.items()) if not (s in left and s in right)]
 
 
+def _ieee(found: Sequence[rung_exhaustive.Exhaustion]) -> list[rung_exhaustive.Exhaustion]:
+    """The class is that of the IEEE formats. DLFloat16, which has no infinity and no subnormals, is reported next to it."""
+    return [e for e in found if e.format != "dlfloat16"]
+
+
 def _exhaustive_evidence(found: tuple[rung_exhaustive.Exhaustion, ...]) -> Evidence:
     text = "; ".join(
         f"{e.format}: {e.different} of {e.values} differ ({e.zero_sign} in the sign of zero, {e.nonfinite} at non-finite inputs)" for e in found
@@ -307,9 +323,9 @@ def _format_failures(cases: Sequence[Case]) -> list[Mask]:
     for case in cases:
         parted = in_format(case.roots, case.batch, test_format(case.instance))
         with np.errstate(all="ignore"):
-            scale = np.maximum(np.maximum(np.abs(parted.left), np.abs(parted.right)).max(axis=0, initial=0), 2.0**-100)
+            scale = np.maximum(np.maximum(np.abs(parted.left), np.abs(parted.right)).max(axis=0, initial=0), 1.0)
             large = np.abs(parted.left - parted.right) > scale[None, :] / 16
-        usual = np.isfinite(parted.left) & np.isfinite(parted.right) & ~parted.overflow[None, :]
+        usual = np.isfinite(parted.left) & np.isfinite(parted.right) & ~parted.overflow
         found.append((large & usual & parted.apart).any(axis=0) & (case.batch.kind != NONFINITE) & (case.batch.kind != EXTREME) & case.allowed)
     return found
 
@@ -327,7 +343,7 @@ def _unequal_in_format(
     example = counterexample(case.instance, sample, list(parted.left[:, 0]), list(parted.right[:, 0]), gap == gap.max(), name)
     evidence = Evidence("6 values", f"the sides part in {name}", (("different", int(sum(b.sum() for b in bad))),))
     if guess:
-        found = _guarded(claim, cases, bad, seed, effort)
+        found = _guarded(claim, cases, bad, seed, effort, signs=_pads(claim.left) or not _pads(claim.right))
         if found is not None:
             how = f"{_sentence(example)}; it holds when {G.guard_text(found[0])}"
             return Decision("COND", REFUTED, how, (evidence, *found[1].evidence, sizes), example, found[0], found[1].klass)
@@ -348,9 +364,9 @@ def _classified(
     finite_bits = any(d.bits.any() for _, d in found) or _kernels_differ(cases)
     if exhaustion is not None:
         # Fewer finite differences than values that are zero signs or non-finite means none at all on ordinary numbers.
-        finite_bits = finite_bits or any(e.different - e.zero_sign > e.nonfinite for e in exhaustion)
+        finite_bits = finite_bits or any(e.different - e.zero_sign > e.nonfinite for e in _ieee(exhaustion))
     any_nonfinite = any(d.any_nonfinite.any() for _, d in found)
-    zero = any(d.zero_sign.any() for _, d in found) or any(e.zero_sign > 0 for e in exhaustion or ())
+    zero = any(d.zero_sign.any() for _, d in found) or any(e.zero_sign > 0 for e in _ieee(exhaustion or ()))
     evidence = [e for e in (proof, _exhaustive_evidence(exhaustion) if exhaustion else None) if e is not None]
     relative = max((d.relative for _, d in found), default=0.0)
     samples = sum(c.batch.count for c in cases)

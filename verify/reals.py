@@ -46,11 +46,16 @@ def run(
             args = [values[a.serial] for a in term.args]
             found = _apply(term, args, count, format_name, keeps)
             error = np.where(np.isnan(found.error), np.inf, found.error)
-            error = np.where(np.isinf(found.value) & np.isfinite(error), 0, error)
             if term.op in OVERFLOWS:
                 finite = np.all([np.isfinite(a.value) for a in args], axis=0)
-                error = np.where(np.isinf(found.value) & finite, np.inf, error)
+                lost = np.isinf(found.value) & finite
                 error = np.where((found.value == 0) & finite, np.maximum(error, UNDERFLOW), error)
+            else:
+                lost = np.zeros(count, dtype=bool)
+            # Infinity and NaN made of exactly known operands are exact.
+            known = np.all([np.isfinite(a.error) for a in args], axis=0) if args else np.ones(count, dtype=bool)
+            error = np.where(~np.isfinite(found.value) & known, 0, error)
+            error = np.where(lost, np.inf, error)
             values[term.serial] = Real(found.value, error)
     return values
 
@@ -99,7 +104,7 @@ def _apply(term: Term, args: list[Real], count: int, format_name: str, keeps: Ca
 def _constant(term: Term, count: int, format_name: str) -> Real:
     value = np.full(count, M.constant_value(term.payload, format_name), dtype=M.LD)
     long = isinstance(term.payload, Fraction) and term.payload.denominator > DOUBLE_DIGITS
-    whole = isinstance(term.payload, int | bool) or (isinstance(term.payload, Fraction) and term.payload.denominator & (term.payload.denominator - 1) == 0)
+    whole = isinstance(term.payload, int | bool | tuple) or (isinstance(term.payload, Fraction) and term.payload.denominator & (term.payload.denominator - 1) == 0)
     relative = 2.0**-52 if long else 0.0 if whole else UNIT
     return Real(value, np.where(np.isfinite(value), np.abs(value) * M.LD(relative), 0))
 
@@ -171,7 +176,13 @@ def _error(term: Term, value: Wide, v: list[Wide], e: list[Wide], count: int) ->
             exponent_part = np.where(e[1] == 0, 0, np.abs(np.log(np.abs(v[0]))) * e[1])
             base_part = np.where(e[0] == 0, 0, np.abs(v[1]) * e[0] / np.abs(v[0]))
             return size * np.expm1(exponent_part + base_part) + 16 * own
-        case "argmax" | "argkth":
+        case "argmax":
+            rows, errors = M.stacked(v, count), M.stacked(e, count)
+            best = value.astype(np.int64)
+            top, slack = rows[best, np.arange(count)], errors[best, np.arange(count)]
+            rival = (rows + errors >= top - slack) & (errors + slack > 0) & (np.arange(len(v))[:, None] != best)
+            return np.where(rival.any(axis=0), np.inf, M.LD(0))
+        case "argkth":
             rows, errors = M.stacked(v, count), M.stacked(e, count)
             order = np.sort(rows, axis=0)
             gaps = np.min(np.diff(order, axis=0), axis=0) if len(v) > 1 else np.full(count, np.inf)

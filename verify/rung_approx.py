@@ -69,7 +69,7 @@ def _by_cast(instances: Sequence[Instance], pairs: Sequence[Sequence[Pair]]) -> 
         kept = keeps(instance)
         coarse = {str(t.payload) for t in ordered([t for p in differing for t in p]) if t.op == "cast" and t.payload in FORMATS and not kept(str(t.payload))}
         if not coarse:
-            return None
+            continue
         name = min(coarse, key=lambda c: FORMATS[c].precision)
         unit = FORMATS[name].epsilon
         batch: Batch = draw(instance, 3)
@@ -81,7 +81,7 @@ def _by_cast(instances: Sequence[Instance], pairs: Sequence[Sequence[Pair]]) -> 
         if not np.isfinite(relative).all():
             return None
         worst = max(worst, float(relative.max(initial=0)))
-    if worst > 4 * unit:
+    if not name or worst > 4 * unit:
         return None
     how = f"the cast to {name} changes the result by at most {worst:.3g} relative, within {4 * unit:.3g} for its roundings"
     return Enclosure(how, f"{4 * unit:.3g}", False)

@@ -144,7 +144,7 @@ def _ordinary(rng: np.random.Generator, terms: list[Term], shape: tuple[int, ...
         return {"mixed": values, "positive": np.abs(values), "negative": -np.abs(values)}[mode].astype(np.longdouble)
     if repeat % 6 == 3:
         values = np.rint(values * 3)
-    elif repeat % 6 == 4 and shape and len(terms) > 1:
+    elif repeat % 6 in (1, 4) and shape and len(terms) > 1:
         # Rows whose sum is exactly zero: what a subtracted mean leaves.
         rows = values.reshape((-1, shape[-1]))
         values = (rows - rows[:, ::-1]).reshape(-1)
