@@ -211,7 +211,7 @@ def _device_program(device: fx.GraphModule, compilation: Compilation | None, pro
     rules = now.rules if now.numerics == "device" else None
     if now.executor == "tiled" and compilation is not None:
         return tiled_program(compilation, profile, now.tiled, rules)
-    return compile_program(device, None) if rules is None else compile_program(as_device_computes(device, rules), rules.op_rounding)
+    return compile_program(as_device_computes(device, rules), rules.op_rounding if rules else None)
 
 
 def _as_far_as_decomposed(module: fx.GraphModule, profile: Profile) -> fx.GraphModule:

@@ -89,17 +89,21 @@ def _lane_symbols(where: Addresses) -> frozenset[Symbol]:
     return frozenset(where.coordinates[-1])
 
 
-def _in_order(facts: OpFacts, position: int) -> Addresses | None:
-    """The operand as if its elements lay in the order of the loops."""
-    access = facts.accesses[position]
-    extents = [(s, n) for s, n in access.ranges if access.index.coeff(s) != 0]
-    index, step = sympy.S.Zero, 1
-    for symbol, extent in reversed(extents):
-        index += symbol * step
-        step *= extent
-    if index == access.index:
+def _swapped(facts: OpFacts, position: int) -> Addresses | None:
+    """The two outermost loops of the operand, off the stick, walk each other's places."""
+    where = facts.site.reads[position].where
+    outer = [s for s, n in facts.site.loops if n > 1 and s in where.tables and s not in _lane_symbols(where)][:2]
+    if len(outer) < 2:
         return None
-    return facts.walk(Access(access.buffer, index, access.ranges), facts.site.loops)
+    first, second = outer
+    order = {s: torch.arange(len(where.tables[s])) % len(where.tables[o]) for s, o in ((first, second), (second, first))}
+    other = {first: second, second: first}
+
+    def exchanged(tables: Mapping[Symbol, Tensor]) -> dict[Symbol, Tensor]:
+        moved = {s: tables[o][order[s]] for s, o in other.items() if o in tables}
+        return {**{s: t for s, t in tables.items() if s not in other}, **moved}
+
+    return replace(where, tables=exchanged(where.tables), coordinates=tuple(exchanged(c) for c in where.coordinates))
 
 
 def _permuted(access: Access) -> bool:
@@ -175,11 +179,9 @@ def _constant_as_stick(facts: OpFacts, position: int) -> Addresses | None:
 
 
 def _as_generated(facts: OpFacts, position: int) -> Addresses | None:
-    """The release's own addresses, which lose an offset that is no multiple of a loop's step; kept inside the tensor."""
-    planned, meant = facts.planned[position], facts.site.reads[position].where
-    if planned.base == meant.base or facts.op.is_reduction:
-        return None
-    return _drop_stick_offset(facts, position)
+    """The release's own code generator loses an offset that is no multiple of a loop's step; its addresses start at the tensor's beginning."""
+    meant = facts.site.reads[position].where
+    return _without_base(meant) if facts.planned and facts.planned[position].base < meant.base else None
 
 
 def _wrong_rows(facts: OpFacts) -> Addresses | None:
@@ -253,10 +255,10 @@ FAULTS: Mapping[str, Fault] = {
     "storage-offset-dropped": Fault(lambda f: f.program in COPIES and not f.accesses[0].is_indirect, read=_drop_offset),
     "stick-offset-dropped": Fault(lambda f: f.program not in COPIES and not f.op.is_reduction, read=_drop_stick_offset),
     "rotate-half-slice": Fault(_program("neg", "identity"), read=_as_generated),
-    "wrong-stick-after-view": Fault(lambda f: f.program in COPIES and _permuted(f.accesses[0]), read=_in_order),
+    "wrong-stick-after-view": Fault(lambda f: f.program in COPIES and _permuted(f.accesses[0]), read=_swapped),
     "norm-of-transposed-input": Fault(
         lambda f: f.program == "mul" and len(f.accesses) == 2 and f.accesses[0] == f.accesses[1] and _permuted(f.accesses[0]),
-        read=_in_order,
+        read=_swapped,
     ),
     "stick-split-collapses": Fault(_splits_stick, read=_first_stick_only),
     "broadcast-result-misread": Fault(_program("batchmatmul"), read=_first_row_only),

@@ -74,10 +74,11 @@ def canonical(expr: Any) -> sympy.Expr:
 
 
 def _extent_of_data(access: Access, symbol: Symbol, link: Link) -> int:
-    """How many values index data may take: the size of the host dimension that it steps along."""
+    """How many values index data may take: the size of the host dimension that it steps along, less where a slice starts."""
     buffer = link.graph.buffer(access.buffer)
-    step = access.index.coeff(symbol)
-    return next((n for n, s in zip(buffer.size, buffer.stride, strict=True) if s == step), 1)
+    step = int(access.index.coeff(symbol))
+    start = int(access.index.xreplace(dict.fromkeys(access.index.free_symbols, sympy.S.Zero)))
+    return next((n - start // step % n for n, s in zip(buffer.size, buffer.stride, strict=True) if s == step), 1)
 
 
 def access_walk(access: Access, link: Link, loops: Loops) -> Walk:
@@ -116,7 +117,15 @@ def link_op(planned: PlannedOp, op: Op, link: Link) -> LinkedOp:
     shared = frozenset(s for s, _ in loops if s not in write.where.tables) if planned.is_reduction else frozenset()
     ownership = _ownership(planned, loops, [*reads, write], shared)
     index_walks = tuple(access_walk(r, link, loops) for r in op.reads if r.buffer in indexing and not r.is_indirect)
-    site = Site(Place(planned.name, planned.node, planned.source), loops, ownership, (*reads, *index_walks), write, shared)
+    site = Site(
+        Place(planned.name, planned.node, planned.source),
+        loops,
+        ownership,
+        (*reads, *index_walks),
+        write,
+        shared,
+        2 if planned.kernel == "exx2" else 1,
+    )
     injected = link.faults.inject(_facts(planned, op, link, replace(site, reads=reads), operands)) if link.faults.active else None
     if injected is None:
         return LinkedOp(planned.name, planned.kernel, site, _runner(planned, op, replace(site, reads=reads), operands, link, None))

@@ -29,18 +29,20 @@ def device_scalar(value: float, dtype: torch.dtype, rules: NumberRules) -> float
     return float(host_to_device(torch.tensor(float(value), dtype=torch.float32), dtype, rules))
 
 
-def as_device_computes(graph: fx.GraphModule, rules: NumberRules) -> fx.GraphModule:
+def as_device_computes(graph: fx.GraphModule, rules: NumberRules | None) -> fx.GraphModule:
     """A functional graph with one node for each rounding point, changed in place and returned. Applying it twice changes nothing more.
 
     Covers integer powers, division by a number (a product with its reciprocal), add and sub with alpha, glu, and gelu, of which the device has one.
+    rules: how literals are rounded; None leaves them.
     """
+    graph.graph.eliminate_dead_code()  # lowering adds nodes of its own, which nothing uses
     for node in list(graph.graph.nodes):
         rewrite = _REWRITES.get(node.target) if node.op == "call_function" else None
         if rewrite is not None:
             with graph.graph.inserting_before(node):
                 _replace(graph.graph, node, rewrite(graph.graph, node))
     for node in graph.graph.nodes:
-        if node.op == "call_function" and getattr(node.target, "overloadpacket", None) in _UPLOADING:
+        if rules is not None and node.op == "call_function" and getattr(node.target, "overloadpacket", None) in _UPLOADING:
             _upload(node, rules)
     graph.recompile()
     return graph

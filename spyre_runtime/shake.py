@@ -36,11 +36,13 @@ class Stores:
     def of(site: Site) -> Stores:
         loops = [(s, n) for s, n in site.loops if s in site.write.where.tables]
         addresses = address_table(site.write.where, loops)
+        lanes = torch.arange(site.lanes)
         cores = torch.zeros([1] * len(loops), dtype=torch.int64)
         for position, (symbol, _) in enumerate(loops):
             share = site.ownership.by_symbol[symbol]
             cores = cores + share.owners.view([-1 if i == position else 1 for i in range(len(loops))])
-        return Stores(addresses.reshape(-1), cores.expand(addresses.shape).reshape(-1))
+        cores = cores.expand(addresses.shape).reshape(-1)
+        return Stores((addresses.reshape(-1)[:, None] + lanes).reshape(-1), cores.repeat_interleave(len(lanes)))
 
 
 def _differ(a: Tensor, b: Tensor) -> Tensor:

@@ -35,7 +35,10 @@ class Walk:
 
 @dataclass(frozen=True)
 class Site:
-    """A device op as the checks see it. shared: reduction loops, whose cores pass partial results on instead of storing them."""
+    """A device op as the checks see it. shared: reduction loops, whose cores pass partial results on instead of storing them.
+
+    lanes: neighbouring lanes that it stores at each place (exx2 leaves two moments in a stick).
+    """
 
     place: Place
     loops: Loops
@@ -43,6 +46,7 @@ class Site:
     reads: tuple[Walk, ...]
     write: Walk
     shared: frozenset[Symbol] = frozenset()
+    lanes: int = 1
 
 
 @dataclass

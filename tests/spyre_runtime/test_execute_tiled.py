@@ -105,7 +105,7 @@ def split_bound(k: int, x: Tensor, y: Tensor) -> Tensor:
     return (x @ y).abs() * 2.0**-9 + (x.abs() @ y.abs()) * (k * 2.0**-23)
 
 
-@pytest.mark.parametrize("size", [(1, 768, 768), (4, 3072, 192), (32, 2048, 64)])
+@pytest.mark.parametrize("size", [(1, 768, 768), (4, 3072, 192), (1, 3072, 768)])
 @pytest.mark.parametrize("partial_sums", ["float32", "dl16"])
 def test_split_reductions_stay_within_the_bound(size: Shape, partial_sums: Any, compiled: Any) -> None:
     m, k, n = size
@@ -196,6 +196,7 @@ class TorchNorm(torch.nn.Module):
         return F.rms_norm(x, (x.shape[-1],), self.weight, 1e-6)
 
 
+@pytest.mark.slow
 def test_a_bert_layer(compiled_module: Any) -> None:
     from transformers import BertConfig
     from transformers.models.bert.modeling_bert import BertLayer
@@ -206,6 +207,7 @@ def test_a_bert_layer(compiled_module: Any) -> None:
         assert same(tiled, fast)
 
 
+@pytest.mark.slow
 def test_a_llama_layer(compiled_module: Any) -> None:
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
