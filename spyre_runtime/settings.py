@@ -1,11 +1,13 @@
 """The simulator's settings: one frozen value, current for the whole process, changed for a while by ``settings(...)``."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, Literal
 
 from .formats import DEFAULT_RULES, NumberRules
+from .profile import load_profile
 from .tiled_options import TiledOptions
 
 Numerics = Literal["device", "fp32"]
@@ -35,7 +37,17 @@ class Settings:
 
     @property
     def rules(self) -> NumberRules:
-        return DEFAULT_RULES if self.number_rules is None else self.number_rules
+        return profile_rules(self.profile) if self.number_rules is None else self.number_rules
+
+
+@cache
+def profile_rules(profile: str) -> NumberRules:
+    """The rounding rules in a profile's ``numeric`` table (``op_rounding``, ``host_rounding``; plain, or with ``value`` and ``source``);
+    what the profile leaves out is as in formats.py. Raises FileNotFoundError that lists the profiles for a name that is none.
+    """
+    table = load_profile(profile).numeric
+    given = {f.name: table[f.name] for f in fields(NumberRules) if f.name in table}
+    return replace(DEFAULT_RULES, **{name: entry["value"] if isinstance(entry, Mapping) else entry for name, entry in given.items()})
 
 
 _ALLOWED: dict[str, tuple[str, ...]] = {"numerics": ("device", "fp32"), "legality": ("refuse", "report"), "executor": ("fast", "tiled")}
