@@ -126,13 +126,19 @@ def list_adapters(specs: Specs = None, as_json: Json = False) -> None:
     run("list", as_json, lambda: list_specs(find(specs or ())))
 
 
-@app.command(epilog="Examples: `adapterc gaps config:gpt2,n_layer=1` · `adapterc gaps ./my-model --as issue` · `adapterc gaps --all --top 10`")
+@app.command(
+    epilog="Examples: `adapterc gaps config:gpt2,n_layer=1` · `adapterc gaps ./my-model --as issue` · `adapterc gaps --all --top 10`"
+)
 def gaps(
-    models: Annotated[list[str] | None, typer.Argument(metavar="[MODEL]…", help="Model folders or config: specs.", show_default=False)] = None,
+    models: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODEL]…", help="Model folders or config: specs.", show_default=False)
+    ] = None,
     profile: ProfileName = "torch-spyre-2026-06",
     spec: Annotated[list[Path] | None, typer.Option("--spec", help="Spec files to use instead of the shipped adapters.")] = None,
     form: Annotated[str, typer.Option("--as", help="`table`, or `issue`: each gap as a report for the compiler's tracker.")] = "table",
-    everything: Annotated[bool, typer.Option("--all", help="Rank the gaps of the most downloaded architectures by the models they block.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Rank the gaps of the most downloaded architectures by the models they block.")
+    ] = False,
     top: Annotated[int, typer.Option("--top", min=1, help="With --all: how many architectures, the most frequent first.")] = 20,
     as_json: Json = False,
 ) -> None:
@@ -158,11 +164,15 @@ def why(
     run("why", as_json, lambda: why_rule(rule, model, find(spec or ()), profile))
 
 
-@app.command(epilog="Examples: `adapterc audit` · `adapterc audit --profile torch-spyre-2026-09` · `adapterc audit --model ./my-model --json`")
+@app.command(
+    epilog="Examples: `adapterc audit` · `adapterc audit --profile torch-spyre-2026-09` · `adapterc audit --model ./my-model --json`"
+)
 def audit(
     specs: Specs = None,
     profile: Annotated[list[str] | None, typer.Option("--profile", help="A backend release; all that ship if none is named.")] = None,
-    model: Annotated[list[str] | None, typer.Option("--model", help="Models to audit with, instead of the most frequent architectures.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", help="Models to audit with, instead of the most frequent architectures.")
+    ] = None,
     families: Annotated[int, typer.Option("--families", min=1, help="How many architectures of the population to ask.")] = 8,
     record: Annotated[bool, typer.Option("--record", help="Keep fingerprints of the stock functions that the rules fire in.")] = False,
     as_json: Json = False,
@@ -172,6 +182,43 @@ def audit(
     from adapterc.specs import find
 
     run("audit", as_json, lambda: audit_specs(find(specs or ()), profile or (), model or (), families=families, record=record))
+
+
+@app.command(
+    epilog="Examples: `adapterc draft pow-integer-exponent` · `adapterc draft 'pow(x, 5)' -o pow5.yaml` · `adapterc draft G2 --model config:gpt2,n_layer=1`"
+)
+def draft(
+    gap: Annotated[
+        str, typer.Argument(metavar="GAP", help="A gap's number (with --model), a gap id, a topic such as `silu`, or an expression.")
+    ],
+    model: Annotated[str | None, typer.Option("--model", help="The model whose gaps are numbered.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The adapter's name.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the spec to this file.")] = None,
+    profile: ProfileName = "torch-spyre-2026-06",
+    as_json: Json = False,
+) -> None:
+    """Write a spec for a gap: the substitute is searched among known forms, proved, and put to the compiler first."""
+    from adapterc.draft import draft_gap
+    from adapterc.specs import find
+
+    run("draft", as_json, lambda: draft_gap(gap, find(()), profile, model=model, name=name, output=output))
+
+
+@app.command(epilog="Examples: `adapterc diagnose ./my-model` · `adapterc diagnose config:bert,num_hidden_layers=2 --fault exp-floor`")
+def diagnose(
+    model: Model,
+    fault: Annotated[list[str] | None, typer.Option("--fault", help="A device fault of the profile to simulate; may be given several times.")] = None,
+    text: Annotated[list[str] | None, typer.Option("--text", help="A sentence to run on; may be given several times.")] = None,
+    ids: Annotated[str | None, typer.Option("--ids", help="Token ids: `1,2,3`, or `1,2,3;4,5` for two sequences.")] = None,
+    spec: Annotated[list[Path] | None, typer.Option("--spec", help="Spec files to use instead of the shipped adapters.")] = None,
+    profile: ProfileName = "torch-spyre-2026-06",
+    as_json: Json = False,
+) -> None:
+    """Find the op that makes a number wrong on the device: drift, lowering, fusion, padding, overflow or layout, with how sure that is."""
+    from adapterc.diagnose_model import diagnose_source
+    from adapterc.specs import find
+
+    run("diagnose", as_json, lambda: diagnose_source(model, find(spec or ()), profile, fault or (), texts=text or (), ids=ids))
 
 
 def main() -> None:

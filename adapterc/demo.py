@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
+from types import ModuleType
 
 import torch
 from rich.table import Table
@@ -64,14 +65,14 @@ def _heading(text: str) -> None:
     out.rule(f"[bold]{text}[/]", align="left", characters="─")
 
 
-def _embedding(checked: CheckReport, package: object) -> list[str]:
+def _embedding(checked: CheckReport, package: ModuleType) -> list[str]:
     folder = minilm_folder()
     reports: dict[str, RunReport] = {}
     for numerics in ("device", "fp32"):
         loaded = load(folder)  # a run moves its model to the device, so each starts from the weights
         reports[numerics] = run_loaded(
             loaded, choose(loaded, SENTENCES, None), checked, package, PROFILE, numerics, 0, look=numerics == "device"
-        )  # type: ignore[arg-type]
+        )
     report = reports["device"]
     _heading("all-MiniLM-L6-v2, real weights")
     out.print(f"[bold]1[/] the stock model on the Spyre front-end of {PROFILE}: refused")
@@ -86,9 +87,9 @@ def _embedding(checked: CheckReport, package: object) -> list[str]:
     return _broken(reports["device"], 1 - DEVICE_COSINE, "device") + _broken(reports["fp32"], FP32_TOLERANCE, "fp32")
 
 
-def _generation(checked: CheckReport, package: object) -> list[str]:
+def _generation(checked: CheckReport, package: ModuleType) -> list[str]:
     loaded = load(GPT2)
-    report = run_loaded(loaded, choose(loaded, (), GPT2_PROMPT), checked, package, PROFILE, "fp32", 8, look=False)  # type: ignore[arg-type]
+    report = run_loaded(loaded, choose(loaded, (), GPT2_PROMPT), checked, package, PROFILE, "fp32", 8, look=False)
     _heading("GPT-2 (12 layers, 768 wide, vocabulary 50257, seeded weights), stock generate() with the static cache")
     out.print(fired_table(checked.rules, report.fired))
     for line in report.result_lines():

@@ -94,10 +94,10 @@ def _size(text: str, settings: Sequence[str]) -> Explanation:
     expression = parse_expression(text)
     env: dict[str, Value] = {"cores": 32, "dtype": "float16"}
     for setting in settings:
-        name, equals, value = setting.partition("=")
+        name, equals, given = setting.partition("=")
         if not equals or not name.isidentifier():
             raise UserError("ADC903", f"`{setting}` is not a setting", "write NAME=VALUE, as in d=32")
-        env[name] = value if name == "dtype" else derive(parse_expression(value), env).value
+        env[name] = given if name == "dtype" else derive(parse_expression(given), env).value
     env.setdefault("stick", STICK_ELEMENTS.get(str(env["dtype"]), 64))
     derivation = derive(expression, env)
     value = whole_size(derivation.value, expression)

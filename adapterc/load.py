@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import torch
 import transformers
@@ -21,23 +21,29 @@ from adapterc.build import build_specs, load_package
 from adapterc.errors import UserError
 
 DEVICE = "spyre"
-ModelT = TypeVar("ModelT", bound=transformers.PreTrainedModel)
+ModelT = TypeVar("ModelT", bound=torch.nn.Module)
 
 
+@overload
 def load(
-    model: str | Path | ModelT,
+    model: str | Path, *, adapters: Sequence[str | Path] = ..., patches: str | Path | None = ..., dtype: torch.dtype = ...
+) -> transformers.PreTrainedModel: ...
+@overload
+def load(model: ModelT, *, adapters: Sequence[str | Path] = ..., patches: str | Path | None = ..., dtype: torch.dtype = ...) -> ModelT: ...
+def load(
+    model: Any,
     *,
     adapters: Sequence[str | Path] = (),
     patches: str | Path | None = None,
     dtype: torch.dtype = torch.float16,
-) -> ModelT | transformers.PreTrainedModel:
+) -> Any:
     """Move a model to the device in `dtype`, install the adapters on it, and let calls and `generate` run compiled.
 
     `model`: a model, a local folder, or a `config:` spec. `adapters`: spec files instead of the shipped ones. `patches`: a package that
     `adapterc build` wrote instead of specs. A model that is given is changed in place; `unload` gives it back on the CPU.
     Raises UserError for a model that cannot be loaded and for specs that do not pass the check, PatchError where an adapter refuses it.
     """
-    found: Any = models.load(str(model)).model if isinstance(model, (str, Path)) else model
+    found = models.load(str(model)).model if isinstance(model, (str, Path)) else model
     if not isinstance(found, torch.nn.Module):
         raise UserError("ADC501", f"{type(model).__name__} is no model", "give a Transformers model, a folder or a config: spec")
     package = load_package(Path(patches)) if patches is not None else _package(tuple(map(str, specs.find(adapters))))
@@ -56,7 +62,7 @@ def unload(model: ModelT, dtype: torch.dtype = torch.float32) -> ModelT:
         raise UserError("ADC509", "this model was not loaded with adapterc.load", "nothing has to be taken off")
     handle.remove()
     model._compiled_call_impl = None
-    model.to("cpu", dtype)
+    model.to(torch.device("cpu"), dtype)
     return model
 
 

@@ -44,7 +44,7 @@ class Loaded:
 
     @property
     def config(self) -> transformers.PretrainedConfig:
-        return cast(transformers.PretrainedConfig, self.model.config)
+        return self.model.config
 
     @property
     def is_causal_lm(self) -> bool:

@@ -173,7 +173,7 @@ def run_loaded(
         refused = _refused(loaded, inputs, profile) if look else ()
         clear_compile_log()
         torch._dynamo.reset()
-        model.to(DEVICE, torch.float16)
+        model.to(torch.device(DEVICE), torch.float16)  # type: ignore[arg-type] # transformers' wrapper hides the signature
         moved = {
             name: value.to(DEVICE, torch.float16) if value.is_floating_point() else value.to(DEVICE) for name, value in accepted.items()
         }

@@ -64,7 +64,9 @@ def register() -> None:
         return
 
     @functools.wraps(stock)
-    def load_model(self: Any, model_name_or_path: str, transformer_task: Any, config: Any, backend: str, is_peft_model: bool, **kwargs: Any) -> Any:
+    def load_model(
+        self: Any, model_name_or_path: str, transformer_task: Any, config: Any, backend: str, is_peft_model: bool, **kwargs: Any
+    ) -> Any:
         if backend != BACKEND:
             return stock(self, model_name_or_path, transformer_task, config, backend, is_peft_model, **kwargs)
         return HostFacade(load(stock(self, model_name_or_path, transformer_task, config, "torch", is_peft_model, **kwargs)))

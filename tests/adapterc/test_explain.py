@@ -46,7 +46,9 @@ def test_what_cannot_be_explained_says_so(what: str, settings: list[str]) -> Non
         explain_what(what, settings)
 
 
-@pytest.mark.parametrize(("size", "code"), [("1 / 0", "ADC240"), ("2 ** 40", "ADC241"), ("3 / 2", "ADC242"), ("nothing", "ADC243"), ("1 +", "ADC201")])
+@pytest.mark.parametrize(
+    ("size", "code"), [("1 / 0", "ADC240"), ("2 ** 40", "ADC241"), ("3 / 2", "ADC242"), ("nothing", "ADC243"), ("1 +", "ADC201")]
+)
 def test_a_size_without_value_says_why(size: str, code: str) -> None:
     with pytest.raises(SpecError, match=code):
         explain_what(size)
