@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -26,7 +27,33 @@ class Join:
     parts: tuple[Doc, ...]
 
 
-Doc: TypeAlias = "str | Brackets | Join"
+@dataclass(frozen=True)
+class Chain:
+    """Operands of operators of one precedence; where it does not fit, each operator starts a line."""
+
+    operands: tuple[Doc, ...]
+    operators: tuple[str, ...]
+    precedence: int
+
+
+@dataclass(frozen=True)
+class Paren:
+    """A chain that needs its parentheses."""
+
+    inner: Doc
+
+
+Doc: TypeAlias = "str | Brackets | Join | Chain | Paren"
+
+
+def chain(left: Doc, operator: str, right: Doc, precedence: int) -> Doc:
+    """`left operator right`; powers of simple operands have no spaces, as formatters write them."""
+    if operator == "**":
+        tight = all(re.fullmatch(r"-?[\w.]+", flat(side)) for side in (left, right))
+        return f"{flat(left)}**{flat(right)}" if tight else f"{flat(left)} ** {flat(right)}"
+    if isinstance(left, Chain) and left.precedence == precedence:
+        return Chain((*left.operands, right), (*left.operators, operator), precedence)
+    return Chain((left, right), (operator,), precedence)
 
 
 def call(head: str, *items: Doc) -> Brackets:
@@ -48,6 +75,11 @@ def flat(doc: Doc) -> str:
             return doc
         case Join(parts=parts):
             return "".join(flat(part) for part in parts)
+        case Paren(inner=inner):
+            return f"({flat(inner)})"
+        case Chain(operands=operands, operators=operators):
+            rest = (f" {operator} {flat(operand)}" for operator, operand in zip(operators, operands[1:], strict=True))
+            return flat(operands[0]) + "".join(rest)
         case Brackets(head=head, items=items, open=opening, close=closing):
             comma = "," if _single(doc) else ""
             return f"{head}{opening}{', '.join(flat(item) for item in items)}{comma}{closing}"
@@ -60,6 +92,11 @@ def render(doc: Doc, indent: int = 0, before: int = 0, behind: int = 0) -> str:
         return text
     if isinstance(doc, Join):
         return _joined(doc, indent, before, behind)
+    if isinstance(doc, Paren):
+        inner = INDENT * (indent + 1)
+        return f"(\n{inner}{render(doc.inner, indent + 1, len(inner))}\n{INDENT * indent})"
+    if isinstance(doc, Chain):
+        return _chained(doc, indent, before, behind)
     if not doc.items:
         return text
     inside = INDENT * (indent + 1)
@@ -75,6 +112,28 @@ def _single(doc: Brackets) -> bool:
     return not doc.head and doc.open == "(" and len(doc.items) == 1
 
 
+def _chained(doc: Chain, indent: int, before: int, behind: int) -> str:
+    lines = [render(doc.operands[0], indent, before)]
+    for position, (operator, operand) in enumerate(zip(doc.operators, doc.operands[1:], strict=True)):
+        start = f"{INDENT * indent}{operator} "
+        last = position == len(doc.operators) - 1
+        lines.append(start + render(operand, indent, len(start), behind if last else 0))
+    return "\n".join(lines)
+
+
+def _statement(doc: Doc, indent: int, before: int) -> str:
+    """A statement's value. A chain that does not fit stands in parentheses, but for one operator whose last operand has brackets to break."""
+    if not isinstance(doc, Chain) or before + len(flat(doc)) <= WIDTH:
+        return render(doc, indent, before)
+    last = doc.operands[-1]
+    if len(doc.operators) == 1 and isinstance(last, (Brackets, Paren)):
+        start = f"{flat(doc.operands[0])} {doc.operators[0]} "
+        text = start + render(last, indent, WIDTH)
+        if all(len(line) <= WIDTH - (before if number == 0 else 0) for number, line in enumerate(text.split("\n"))):
+            return text
+    return render(Paren(doc), indent, before)
+
+
 def _joined(doc: Join, indent: int, before: int, behind: int) -> str:
     out = ""
     for position, part in enumerate(doc.parts):
@@ -87,13 +146,13 @@ def _joined(doc: Join, indent: int, before: int, behind: int) -> str:
 def assign(name: str, doc: Doc, indent: int = 0) -> str:
     """`name = doc` as one statement."""
     start = f"{INDENT * indent}{name} = "
-    return start + render(doc, indent, len(start))
+    return start + _statement(doc, indent, len(start))
 
 
 def give(doc: Doc, indent: int = 1) -> str:
     """`return doc`."""
     start = f"{INDENT * indent}return "
-    return start + render(doc, indent, len(start))
+    return start + _statement(doc, indent, len(start))
 
 
 def quote(text: str) -> str:

@@ -12,9 +12,9 @@ from adapterc.dsl.printer import to_text, type_text
 from adapterc.dsl.types import RestDims, TensorType, Type
 
 from .errors import unsupported
-from .layout import Brackets, Doc, assign, call, docstring, named, quote
+from .layout import Brackets, Doc, assign, call, docstring, give, named, quote
 from .text_pattern import pattern_body
-from .text_predicate import predicate_text
+from .text_predicate import predicate_doc, predicate_text
 from .text_torch import bindings, needed_names, statements
 
 RUNTIME = "adapterc.codegen.runtime"
@@ -130,16 +130,18 @@ def _origin(header: Header, adapter: Adapter, source: Source) -> tuple[Doc, list
     condition = _conditions(adapter.when, header.when)
     if condition is not None:
         name = f"when_{header.name}"
-        functions.append(_function(name, "here: Context", "bool", to_text(condition), [f"    return {predicate_text(condition)}"]))
+        functions.append(_function(name, "here: Context", "bool", to_text(condition), [give(predicate_doc(condition))]))
         items.append(named("when", name))
     if header.expect:
         expectations: list[Doc] = []
-        for expect in header.expect:
+        for number, expect in enumerate(header.expect, start=1):
             parts: list[Doc] = [named("least", _lambda(expect.least))]
             if expect.most is not None:
                 parts.append(named("most", _lambda(expect.most)))
             if expect.when is not None:
-                parts.append(named("when", _lambda(expect.when)))
+                name = f"expects_{header.name}_{number}" if len(header.expect) > 1 else f"expects_{header.name}"
+                functions.append(_function(name, "here: Context", "bool", to_text(expect.when), [give(predicate_doc(expect.when))]))
+                parts.append(named("when", name))
             parts.append(named("place", quote(f"{source.shown}:{expect.span.line}")))
             expectations.append(call("Expectation", *parts))
         items.append(named("expect", Brackets("", tuple(expectations))))
@@ -224,7 +226,7 @@ def _pad(rule: Pad, adapter: Adapter, source: Source) -> tuple[list[str], str]:
         raise unsupported("`consumers: mask`; a masked dimension needs a rewrite of its reader", header.span)
     functions = [_match_function(header, rule.match, rule.where, source)]
     doc = _cite(header, source, f"{rule.dim} becomes {to_text(rule.size)}")
-    functions.append(_function(f"size_{header.name}", "here: Context", "int", doc, [f"    return {predicate_text(rule.size)}"]))
+    functions.append(_function(f"size_{header.name}", "here: Context", "int", doc, [give(predicate_doc(rule.size))]))
     origin, more = _origin(header, adapter, source)
     fills = ", ".join(f"{quote(name)}: {_fill(value)}" for name, value in rule.fill)
     items: list[Doc] = [
@@ -288,7 +290,7 @@ def _require(rule: Require, adapter: Adapter, source: Source) -> tuple[list[str]
         "here: Context",
         "bool",
         _cite(header, source, to_text(rule.condition)),
-        [f"    return {predicate_text(rule.condition)}"],
+        [give(predicate_doc(rule.condition))],
     )
     origin, more = _origin(header, adapter, source)
     items = [named("origin", origin), named("condition", f"condition_{header.name}"), named("message", quote(rule.message))]

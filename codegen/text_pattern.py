@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from fractions import Fraction
 
@@ -12,7 +11,7 @@ from adapterc.dsl.printer import INFIX
 from adapterc.dsl.types import Dim, RestDims, ScalarType, TensorType, Type
 
 from .errors import unsupported
-from .layout import Doc, assign, call, flat, give, listing, named, quote
+from .layout import Doc, Paren, assign, call, chain, flat, give, listing, named, quote
 
 _INFIX = frozenset({"add", "sub", "mul", "div", "matmul", "pow"})
 _SIZE_OPS = frozenset({"add", "sub", "mul", "div", "floor_div", "remainder"})
@@ -108,8 +107,8 @@ def _pattern(node: Expr, sizes: frozenset[str], precedence: int = 0) -> Doc:
             return _size(node, precedence)
         case Call(op=op, args=(left, right), kwargs=()) if op in _INFIX and _has_operator(left, right, sizes):
             symbol, own, first, second = INFIX[op]
-            text = infix(flat(_pattern(left, sizes, first)), symbol, flat(_pattern(right, sizes, second)))
-            return f"({text})" if own < precedence else text
+            doc = chain(_pattern(left, sizes, first), symbol, _pattern(right, sizes, second), own)
+            return Paren(doc) if own < precedence else doc
         case Call(op=op, args=args, kwargs=kwargs) if op in OPS:
             operands = [_pattern(a, sizes) for a in args]
             keywords = [named(key, _pattern(value, sizes)) for key, value in kwargs]
@@ -117,12 +116,6 @@ def _pattern(node: Expr, sizes: frozenset[str], precedence: int = 0) -> Doc:
         case Attribute():
             raise unsupported("a config field in a pattern; compare it in `when:`", node.span)
     raise unsupported("this in a pattern", node.span)
-
-
-def infix(left: str, symbol: str, right: str) -> str:
-    """Spaces round an operator, but none round a power of simple operands, as formatters have it."""
-    simple = all(re.fullmatch(r"-?[\w.]+", side) for side in (left, right))
-    return f"{left}{symbol}{right}" if symbol == "**" and simple else f"{left} {symbol} {right}"
 
 
 def _all_sizes(node: Expr, sizes: frozenset[str]) -> bool:

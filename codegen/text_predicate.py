@@ -7,11 +7,22 @@ from adapterc.dsl.ops import DTYPE_NAMES, expand_once, lookup
 from adapterc.dsl.printer import INFIX
 
 from .errors import unsupported
+from .layout import Doc, chain
 from .text_pattern import literal
 
 _FUNCTIONS = frozenset({"ceil_to", "ceil_div", "gcd", "lcm", "lpf", "smooth", "is_power_of_two", "is_integer"})
 _CONTEXT = frozenset({"stick", "cores", "device", "dtype"})
 _ATOM = 15
+
+
+def predicate_doc(node: Expr) -> Doc:
+    """The predicate as a statement's value: its outermost conjunction may be broken over lines."""
+    if isinstance(node, Call) and node.op in ("logical_and", "logical_or"):
+        symbol, own, first, second = INFIX[node.op]
+        left, right = node.args
+        below = predicate_doc(left) if isinstance(left, Call) and left.op == node.op else predicate_text(left, first)
+        return chain(below, symbol, predicate_text(right, second), own)
+    return predicate_text(node)
 
 
 def predicate_text(node: Expr, precedence: int = 0) -> str:

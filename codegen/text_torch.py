@@ -15,8 +15,8 @@ from adapterc.dsl.opspec import CallForm, FormValue, Use
 from adapterc.dsl.printer import INFIX
 
 from .errors import unsupported
-from .layout import WIDTH, Doc, assign, call, flat, give, listing, named, quote
-from .text_pattern import infix, number_text, slice_text
+from .layout import Doc, Paren, assign, call, chain, flat, give, listing, named, quote
+from .text_pattern import number_text, slice_text
 
 _INFIX = frozenset(INFIX) - {"logical_or", "logical_and", "contains"}
 _UNARY = {"neg": "-", "bitwise_not": "~"}
@@ -76,7 +76,7 @@ def torch_text(node: Expr, writer: Writer, *, precedence: int = 0, size: bool = 
     """The Python of one expression; long or repeated parts go to `writer` first."""
     doc, own = _write(node, writer, size)
     if own < precedence:
-        return f"({flat(doc)})"
+        return Paren(doc)
     return doc
 
 
@@ -146,13 +146,7 @@ def _infix(node: Call, writer: Writer, size: bool) -> tuple[Doc, int]:
         symbol = "//"
     left = torch_text(node.args[0], writer, precedence=first, size=size)
     right = torch_text(node.args[1], writer, precedence=second, size=size)
-    text = infix(flat(left), symbol, flat(right))
-    if len(text) > WIDTH - 20:
-        longer = max((left, right), key=lambda d: len(flat(d)))
-        name = writer.fresh("part")
-        writer.let(name, longer)
-        text = f"{name if longer is left else flat(left)} {symbol} {name if longer is right else flat(right)}"
-    return text, own
+    return chain(left, symbol, right, own), own
 
 
 def _share(node: Call, inner: Expr, writer: Writer) -> None:

@@ -109,8 +109,13 @@ def produce(plan: Plan, node: Node, growth: Growth) -> None:
         plan.operand(node, given["weight"], replace(growth, axis=1))
     elif name == "rms_norm":
         plan.operand(node, given["input"], growth)
-    elif name in ROWWISE and given["dim"] % len(shape(node)) != growth.axis:
+    elif name in ROWWISE:
+        _across(node, given, growth, name)
         plan.operand(node, given["self"], growth)
+    elif name == "layer_norm":
+        if growth.axis >= len(shape(node)) - len(given["normalized_shape"]):
+            raise CannotGrow(_CENTRES.format(f"{name} ({node.name})"))
+        plan.operand(node, given["input"], growth)
     else:
         raise CannotGrow(f"{name} ({node.name}) has no rule by which its value could grow")
 
@@ -157,11 +162,18 @@ def consume(plan: Plan, user: Node, node: Node, growth: Growth) -> None:
     elif name in ("rms_norm", "layer_norm"):
         _consume_norm(plan, user, node, given, growth, name)
     elif name in ROWWISE:
-        if given["dim"] % len(shape(node)) == growth.axis:
-            raise CannotGrow(f"{name} ({user.name}) runs along the grown dimension, and the new lanes would change it")
+        _across(user, given, growth, name)
         plan.grow(user, growth)
     else:
         raise CannotGrow(f"{name} ({user.name}) has no rule for a grown operand")
+
+
+_CENTRES = "{} subtracts a mean over the grown dimension, and the new lanes would no longer be zero"
+
+
+def _across(node: Node, given: dict[str, Any], growth: Growth, name: str) -> None:
+    if given["dim"] % len(shape(node)) == growth.axis:
+        raise CannotGrow(f"{name} ({node.name}) runs along the grown dimension, and the new lanes would change it")
 
 
 def _broadcast(plan: Plan, user: Node, operand: Any, growth: Growth, *, must: bool = False) -> None:
@@ -334,7 +346,7 @@ def _consume_norm(plan: Plan, user: Node, node: Node, given: dict[str, Any], gro
         plan.grow(user, growth)
         return
     if name == "layer_norm" or len(given["normalized_shape"]) != 1:
-        raise CannotGrow(f"{name} ({user.name}) subtracts a mean over the grown dimension, and the new lanes would no longer be zero")
+        raise CannotGrow(_CENTRES.format(f"{name} ({user.name})"))
     plan.sum_of_zeros(user, node)
     plan.compensate(user, growth)
     plan.grow(user, growth)

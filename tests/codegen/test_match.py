@@ -1,0 +1,145 @@
+"""The matcher: what it sees through, what it insists on, and what it says when it fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from adapterc.codegen.runtime import Dim, Match, Matcher, Miss, Pattern, Rest, Scalar, Tensor, op
+from adapterc.codegen.runtime.sizes import evaluate
+
+X, Y = torch.randn(3, 4), torch.randn(3, 4)
+
+
+def x(*shape: Any) -> Tensor:
+    return Tensor("x", "float", shape or (...,))
+
+
+def y() -> Tensor:
+    return Tensor("y", "float", (...,))
+
+
+def at_end(graph: Any, pattern: Pattern, weights: tuple[int, ...] = ()) -> Match | Miss | None:
+    """The match at the graph's only result, or the nearest miss."""
+    nodes = list(graph.captured.module.graph.nodes)
+    inputs = [n for n in nodes if n.op == "placeholder"]
+    matcher = Matcher(pattern, frozenset(inputs[i] for i in weights))
+    (result,) = nodes[-1].all_input_nodes
+    return matcher.at(result) or matcher.miss
+
+
+@pytest.mark.parametrize("function", [lambda a, b: a * torch.sigmoid(a) + b, lambda a, b: b + torch.sigmoid(a) * a])
+def test_operands_of_exactly_commuting_ops_may_be_swapped(graphed: Any, function: Any) -> None:
+    found = at_end(graphed(function, X, Y), x() * op("sigmoid", x()) + y())
+    assert isinstance(found, Match)
+    assert (found.captures["x"].name, found.captures["y"].name) != ()
+
+
+def test_subtraction_is_not_commuted(graphed: Any) -> None:
+    found = at_end(graphed(lambda a, b: b - torch.exp(a), X, Y), op("exp", x()) - y())
+    assert isinstance(found, Miss)
+    assert "`exp` in the pattern" in found.clause
+
+
+def test_harmless_nodes_are_looked_through(graphed: Any) -> None:
+    def function(a: torch.Tensor) -> torch.Tensor:
+        inner = F.dropout(torch.exp(a.to(torch.float32)), 0.5, False).contiguous().expand(3, 4)
+        return torch.sigmoid(inner.reshape(3, 4) * 1)
+
+    assert isinstance(at_end(graphed(function, X), op("sigmoid", op("exp", x()))), Match)
+
+
+def test_a_real_cast_is_not_looked_through(graphed: Any) -> None:
+    found = at_end(graphed(lambda a: torch.sigmoid(torch.exp(a).to(torch.float16)), X), op("sigmoid", op("exp", x())))
+    assert isinstance(found, Miss)
+
+
+@pytest.mark.parametrize(
+    ("literal", "found", "matches"), [(1.000009, 1.000009, True), (1, 1.000009, False), (3, 3.0, True), (True, 1, False)]
+)
+def test_literals_are_exact(graphed: Any, literal: Any, found: Any, matches: bool) -> None:
+    assert isinstance(at_end(graphed(lambda a: torch.exp(a) + found, X), op("exp", x()) + literal), Match) is matches
+
+
+def test_a_repeated_capture_must_be_the_same_value(graphed: Any) -> None:
+    pattern = x() * op("sigmoid", x())
+    assert isinstance(at_end(graphed(lambda a, b: a * torch.sigmoid(a), X, Y), pattern), Match)
+    other = at_end(graphed(lambda a, b: a * torch.sigmoid(b), X, Y), pattern)
+    assert isinstance(other, Miss)
+    assert "already" in other.clause
+    assert isinstance(at_end(graphed(lambda a, b: (a + 1) * torch.sigmoid(a + 1), X, Y), pattern), Match)  # computed twice, one value
+
+
+def test_sizes_are_bound_and_compared(graphed: Any) -> None:
+    d = Dim("d")
+    half = op("cat", [-x(..., d)[..., d / 2 :], x(..., d)[..., : d / 2]], dim=-1)
+
+    def rotate(a: torch.Tensor, cut: int) -> torch.Tensor:
+        return torch.cat([-a[..., cut:], a[..., :cut]], -1)
+
+    found = at_end(graphed(lambda a: rotate(a, 2), X), half)
+    assert isinstance(found, Match)
+    assert found.sizes == {"d": 4}
+    missed = at_end(graphed(lambda a: rotate(a, 1), X), half)
+    assert isinstance(missed, Miss)
+    assert "d / 2" in missed.clause
+
+
+def test_pieces_of_a_chunk_are_slices(graphed: Any) -> None:
+    d = Dim("d")
+
+    def function(a: torch.Tensor) -> torch.Tensor:
+        first, second = a.chunk(2, -1)
+        return torch.cat([-second, first], -1)
+
+    assert isinstance(at_end(graphed(function, X), op("cat", [-x(..., d)[..., d / 2 :], x(..., d)[..., : d / 2]], dim=-1)), Match)
+
+
+def test_an_argument_that_the_pattern_does_not_mention_must_have_its_default(graphed: Any) -> None:
+    found = at_end(graphed(lambda a: F.gelu(a, approximate="tanh"), X), op("gelu", x()))
+    assert isinstance(found, Miss)
+    assert "approximate=tanh" in found.clause
+
+
+def test_a_weight_must_be_one(graphed: Any) -> None:
+    pattern = op("linear", x(), Tensor("w", "float", (Dim("n"), Dim("k")), weight=True))
+    graph = graphed(lambda a, w: F.linear(a, w), X, Y, weights=(1,))
+    assert isinstance(at_end(graph, pattern, weights=(1,)), Match)
+    missed = at_end(graph, pattern)
+    assert isinstance(missed, Miss)
+    assert "weights only" in missed.clause
+
+
+def test_the_miss_is_the_deepest_one(graphed: Any) -> None:
+    pattern = op("tanh", op("exp", x() * 3))
+    missed = at_end(graphed(lambda a: torch.tanh(torch.exp(a * 4)), X), pattern)
+    assert isinstance(missed, Miss)
+    assert missed.depth == 3
+    assert "4 where the pattern has 3" in str(missed)
+
+
+def test_a_value_written_between_the_matched_ops_is_no_match(graphed: Any) -> None:
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        inner = torch.exp(a)
+        a.copy_(b)
+        return inner * a
+
+    nodes = list(graphed(function, X, Y).captured.module.graph.nodes)
+    product = next(n for n in nodes if "mul" in n.name)
+    matcher = Matcher(op("exp", x()) * y(), frozenset())
+    found = matcher.at(product)
+    assert found is None or found.captures["y"] is not found.captures["x"]
+
+
+def test_named_rests_are_equal() -> None:
+    assert evaluate(Dim("d") / 2, {"d": 7}) is None
+    assert evaluate(3 * Dim("d") + 1, {"d": 7}) == 22
+    assert Rest("B") == Rest("B")
+
+
+def test_scalars_are_bound(graphed: Any) -> None:
+    found = at_end(graphed(lambda a: torch.exp(a) * 0.125, X), op("exp", x()) * Scalar("s"))
+    assert isinstance(found, Match)
+    assert found.captures["s"] == 0.125
