@@ -1,0 +1,147 @@
+"""A compiled graph on the device under test, next to the same graph as it is meant to be: any of its ops can run by reference, the rest on the device.
+
+The device under test is the simulator's tiled executor with a set of faults; the reference is the same plan without them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from adapterc.spyre_runtime.execute_tiled import TiledProgram, link
+from adapterc.spyre_runtime.findings import Check
+from adapterc.spyre_runtime.formats import NumberRules
+from adapterc.spyre_runtime.frontend import Compilation
+from adapterc.spyre_runtime.ir import Op
+from adapterc.spyre_runtime.link_tiles import LinkedOp
+from adapterc.spyre_runtime.profile import Profile
+from adapterc.spyre_runtime.tile_ops import Memory
+from adapterc.spyre_runtime.tiled_options import Padding, PartialSums, TiledOptions
+from adapterc.spyre_runtime.tiled_run import Pass, run_step
+
+QUIET = tuple((check, "off") for check in Check)
+Outputs = tuple[Tensor | None, ...]
+
+
+@dataclass
+class Subject:
+    """`device`: what is diagnosed. `expected`: the same plan done right. `inputs`: carriers in the plan's order. `runs`: whole runs so far."""
+
+    compilation: Compilation
+    profile: Profile
+    rules: NumberRules
+    expected: TiledProgram
+    device: TiledProgram
+    inputs: tuple[Tensor, ...]
+    runs: int = 0
+    reference: Outputs = ()
+    ops: tuple[int, ...] = field(default=())  # positions of the steps that run on the device
+
+    def run(self, by_reference: frozenset[int], transfers_by_reference: bool = True, padding: Padding = Padding.ZERO) -> Outputs:
+        """One run with the ops at these positions, and the transfers, done right."""
+        self.runs += 1
+        steps = tuple(e if i in by_reference else d for i, (e, d) in enumerate(zip(self.expected.steps, self.device.steps, strict=True)))
+        transfers = self.expected if transfers_by_reference else self.device
+        mixed = dataclasses.replace(
+            self.device,
+            steps=steps,
+            faults=transfers.faults,
+            options=dataclasses.replace(self.device.options, padding=padding),
+            residents={},
+        )
+        return mixed.run([value.clone() for value in self.inputs])
+
+    def linked(self, position: int, program: TiledProgram) -> LinkedOp:
+        step = program.steps[position]
+        assert isinstance(step, LinkedOp)
+        return step
+
+    def op(self, position: int) -> Op:
+        name = self.linked(position, self.expected).name
+        return next(op for op in self.compilation.padded.ops if op.name == name)
+
+    def before(self, position: int) -> Memory:
+        """Device memory as the reference leaves it for the op at `position`, whose own output is allocated."""
+        self.runs += 1
+        current = self._pass(self.expected)
+        for step in self.expected.steps[:position]:
+            run_step(step, [current], None)
+        current.allocate(self.linked(position, self.expected).site.write.buffer)
+        return current.memory
+
+    def local_errors(self) -> tuple[tuple[int, float], ...]:
+        """Per op, how far the device's output is from the reference's, both going on with their own values: where an error arises and how it spreads."""
+        self.runs += 2
+        right, wrong = self._pass(self.expected), self._pass(self.device)
+        found = []
+        for position, (meant, done) in enumerate(zip(self.expected.steps, self.device.steps, strict=True)):
+            run_step(meant, [right], None)
+            run_step(done, [wrong], None)
+            if isinstance(meant, LinkedOp):
+                name = right.link.storage(meant.site.write.buffer).name
+                found.append((position, relative(wrong.memory[name], right.memory[name])))
+        return tuple(found)
+
+    def _pass(self, program: TiledProgram) -> Pass:
+        given = dict(zip(program.link.plan.inputs, (value.clone() for value in self.inputs), strict=True))
+        current = Pass(program.link, program.host, program.faults, program.rules, program.options.padding, given)
+        for name in given:
+            current.memory[name] = current.lay_out(name)
+        return current
+
+
+def subject_of(
+    compilation: Compilation, inputs: Sequence[Tensor], profile: Profile, rules: NumberRules, faults: frozenset[str] = frozenset()
+) -> Subject:
+    """The graph on a device with `faults`. Raises KeyError for a fault that the profile does not list."""
+    expected = link(compilation, profile, TiledOptions(checks=QUIET), rules)
+    device = link(compilation, profile, TiledOptions(checks=QUIET, faults=faults), rules) if faults else expected
+    return made(compilation, inputs, profile, rules, expected, device)
+
+
+def made(
+    compilation: Compilation, inputs: Sequence[Tensor], profile: Profile, rules: NumberRules, expected: TiledProgram, device: TiledProgram
+) -> Subject:
+    ops = tuple(i for i, step in enumerate(expected.steps) if isinstance(step, LinkedOp))
+    subject = Subject(compilation, profile, rules, expected, device, tuple(inputs), ops=ops)
+    subject.reference = subject.run(frozenset(ops))
+    return subject
+
+
+def at(subject: Subject, position: int) -> Subject:
+    """The same graph on a device of which only the op at `position` is what it was."""
+    steps = tuple(d if i == position else e for i, (e, d) in enumerate(zip(subject.expected.steps, subject.device.steps, strict=True)))
+    device = dataclasses.replace(subject.device, steps=steps, faults=subject.expected.faults, residents={})
+    return dataclasses.replace(subject, device=device, runs=0)
+
+
+def variant(subject: Subject, partial_sums: PartialSums, rules: NumberRules | None) -> Outputs:
+    """What a device without faults gives that sums or rounds in another admissible way."""
+    program = link(subject.compilation, subject.profile, TiledOptions(checks=QUIET, partial_sums=partial_sums), rules)
+    return program.run([value.clone() for value in subject.inputs])
+
+
+def relative(found: Tensor, meant: Tensor) -> float:
+    """Largest difference as a part of the largest value that was meant; infinite where one is finite and the other is not."""
+    if found.shape != meant.shape:
+        return math.inf
+    if not meant.is_floating_point():
+        return 0.0 if torch.equal(found, meant) else math.inf
+    same = (found == meant) | (found.isnan() & meant.isnan())
+    if bool(same.all()):
+        return 0.0
+    finite = found.isfinite() & meant.isfinite()
+    if not bool((finite | same).all()):
+        return math.inf
+    scale = meant[meant.isfinite()].abs().max().item()
+    return (found - meant)[~same].abs().max().item() / (scale or 1.0)
+
+
+def distance(found: Outputs, meant: Outputs) -> float:
+    """The largest relative difference over the outputs."""
+    return max((relative(f, m) for f, m in zip(found, meant, strict=True) if f is not None and m is not None), default=0.0)
