@@ -16,13 +16,12 @@ from functools import cached_property, lru_cache
 
 import sympy
 import torch
+from sympy import Symbol
 from torch import Tensor
 from torch.utils._sympy.functions import FloorDiv, Mod, ModularIndexing, PythonMod
 
 from .coordinates import raw_device_coordinates
 from .ir import Access, DeviceLayout
-
-Symbol = sympy.Symbol
 
 
 def evaluate(expr: sympy.Expr, symbol: Symbol, values: Tensor) -> Tensor:
@@ -211,7 +210,9 @@ def blocks(where: Addresses, loops: Sequence[tuple[Symbol, int]], dense_strides:
         )
     result = []
     for combination in itertools.product(*parts):
-        sizes, device, dense_steps = (tuple(itertools.chain(*(part[i] for part in combination))) for i in range(3))
+        sizes = tuple(itertools.chain.from_iterable(part[0] for part in combination))
+        device = tuple(itertools.chain.from_iterable(part[1] for part in combination))
+        dense_steps = tuple(itertools.chain.from_iterable(part[2] for part in combination))
         kept = [i for i, n in enumerate(sizes) if n != 1]
         result.append(
             Block(

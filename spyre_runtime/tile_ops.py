@@ -128,7 +128,7 @@ def in_slices(x: Tensor, dim: int, cores: int, width: int, pad: float) -> Tensor
         shape = list(x.shape)
         shape[dim] = missing
         x = torch.cat([x, x.new_full(shape, pad)], dim)
-    return x.unflatten(dim, (cores, width)).movedim(dim, 0)
+    return x.reshape(*x.shape[:dim], cores, width, *x.shape[dim + 1 :]).movedim(dim, 0)
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from torch import Tensor
-
 from adapterc.spyre_runtime.findings import Check, FindingError
 from adapterc.spyre_runtime.settings import settings as device_settings
 from adapterc.spyre_runtime.tile_ops import MatmulOp, ReduceOp
 from adapterc.spyre_runtime.tiled_options import Padding, TiledOptions
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
 
 Shape = tuple[int, ...]
 
@@ -79,8 +78,12 @@ def test_equals_the_fast_executor(name: str, compiled: Any) -> None:
         assert same(tiled, fast)
 
 
-@pytest.mark.parametrize("name", ["softmax", "layer_norm", "matmul, padded K", "attention, 7 positions", "sum of all", "gelu", "assignment"])
-@pytest.mark.parametrize("options", [TiledOptions(padding=Padding.NAN), TiledOptions(leaks=True), TiledOptions(shuffle=5)], ids=["nan", "leaks", "shuffled"])
+@pytest.mark.parametrize(
+    "name", ["softmax", "layer_norm", "matmul, padded K", "attention, 7 positions", "sum of all", "gelu", "assignment"]
+)
+@pytest.mark.parametrize(
+    "options", [TiledOptions(padding=Padding.NAN), TiledOptions(leaks=True), TiledOptions(shuffle=5)], ids=["nan", "leaks", "shuffled"]
+)
 def test_padding_and_order_of_cores_do_not_matter(name: str, options: TiledOptions, compiled: Any) -> None:
     function, shapes = GRAPHS[name]
     graph = compiled(function, *(half(*s) for s in shapes))
@@ -92,7 +95,9 @@ def test_padding_and_order_of_cores_do_not_matter(name: str, options: TiledOptio
 @given(
     rank=st.integers(1, 3),
     sizes=st.tuples(*[st.sampled_from([1, 2, 3, 7, 31, 64, 65, 130])] * 3),
-    function=st.sampled_from([lambda a: a * a, lambda a: torch.exp(a) + 1, lambda a: a.sum(-1), lambda a: torch.softmax(a, -1), lambda a: a.amax(0)]),
+    function=st.sampled_from(
+        [lambda a: a * a, lambda a: torch.exp(a) + 1, lambda a: a.sum(-1), lambda a: torch.softmax(a, -1), lambda a: a.amax(0)]
+    ),
 )
 def test_any_size_equals_the_fast_executor(rank: int, sizes: Shape, function: Callable[[Tensor], Tensor], compiled: Any) -> None:
     graph = compiled(function, half(*sizes[:rank]))
@@ -159,7 +164,7 @@ def test_index_data_outside_the_tensor_is_found(compiled: Any) -> None:
     graph = compiled(lambda a, i: a[i], half(70, 128), torch.tensor([3, 69, 0, -1]))
     (found,) = graph.run()
     assert torch.equal(found, graph.inputs[0][[3, 69, 0, -1]])
-    with pytest.raises(FindingError, match="out-of-bounds.*index data 70") as caught:
+    with pytest.raises(FindingError, match=r"out-of-bounds.*index data 70") as caught:
         graph.tiled().run([graph.inputs[0], torch.tensor([3, 70, 0, 1])])
     assert caught.value.finding.check is Check.OUT_OF_BOUNDS
 

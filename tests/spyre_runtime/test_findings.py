@@ -77,7 +77,9 @@ def test_out_of_bounds_names_the_cores_that_reach_too_far() -> None:
     finding = found(Check.OUT_OF_BOUNDS, lambda: check_bounds(wide, findings), findings)
     # Rows 9..72 of 64: the last two of the eight row slices, of either column slice.
     assert (finding.buffer, finding.cores) == ("buf1", (6, 7, 14, 15))
-    assert str(finding).startswith("out-of-bounds at op3 (add_2, model.py:12) on cores 6-7,14-15: buf1 stick 136: place 72 in device dimension 1")
+    assert str(finding).startswith(
+        "out-of-bounds at op3 (add_2, model.py:12) on cores 6-7,14-15: buf1 stick 136: place 72 in device dimension 1"
+    )
 
 
 def test_a_place_outside_the_stick_is_out_of_bounds() -> None:

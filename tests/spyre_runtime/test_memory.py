@@ -65,7 +65,9 @@ def _in_row(layout: DeviceLayout, coordinates: list[int], host: torch.Tensor) ->
         ((1, 1, 41), torch.int64, None, (1, 2, 1, 32)),
     ],
 )
-def test_published_layouts_round_trip(size: tuple[int, ...], dtype: torch.dtype, order: tuple[int, ...] | None, device_size: tuple[int, ...]) -> None:
+def test_published_layouts_round_trip(
+    size: tuple[int, ...], dtype: torch.dtype, order: tuple[int, ...] | None, device_size: tuple[int, ...]
+) -> None:
     layout = layout_for(size, dtype, order)
     assert layout.device_size == device_size
     host = torch.arange(math.prod(size)).reshape(size).to(torch.int64 if dtype is torch.int64 else torch.float32)
