@@ -7,12 +7,14 @@ uses as well); what is the device's own is in `decompositions.py` and `fx_rewrit
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest.mock import patch
 
 import torch
 import torch.fx
+import torch.fx.traceback as fx_traceback
 import torch.utils._pytree as pytree
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import TracingContext, tracing
@@ -27,7 +29,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from .decompositions import COMPOSITES, PRIMITIVES, Decomposition, named
 from .fx_rewrites import batch_matmuls
 from .profile import Profile
-from .refusal import Refusal
+from .refusal import Found, Obstacle, Refusal, meet
 from .session import known_device
 
 _HALF_AS_IS = {torch.bfloat16: torch.bfloat16, torch.float16: torch.float16, torch.complex32: torch.complex32}
@@ -38,9 +40,10 @@ _LOWERED_AS_THEY_ARE = frozenset({"aten.mm", "aten.bmm"})
 class _SpelledOut(torch.fx.Interpreter):
     """Runs a graph with the composites of `table` replaced; a refusal raised inside gets the node and the user's line."""
 
-    def __init__(self, module: torch.fx.GraphModule, table: dict[Any, Decomposition]) -> None:
+    def __init__(self, module: torch.fx.GraphModule, table: dict[Any, Decomposition], found: Found) -> None:
         super().__init__(module)
         self.table = table
+        self.found = found
 
     def run_node(self, n: torch.fx.Node) -> Any:
         try:
@@ -50,7 +53,11 @@ class _SpelledOut(torch.fx.Interpreter):
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target in self.table:
-            replaced = self.table[target](*args, **kwargs)
+            try:
+                replaced = self.table[target](*args, **kwargs)
+            except Refusal as refusal:
+                meet(refusal, self.found, **_current_place())
+                replaced = NotImplemented
             if replaced is not NotImplemented:
                 return replaced
         return super().call_function(target, args, kwargs)
@@ -58,12 +65,35 @@ class _SpelledOut(torch.fx.Interpreter):
 
 def source_line(node: torch.fx.Node) -> str:
     """The innermost line of user code that made `node`, as "file:line", or "" when the trace is not recorded."""
-    trace = node.meta.get("stack_trace") or ""
+    return _innermost_line(node.meta.get("stack_trace") or "")
+
+
+def _innermost_line(trace: str) -> str:
     lines = [line.strip() for line in trace.splitlines() if line.strip().startswith('File "')]
     if not lines:
         return ""
     file, _, rest = lines[-1].removeprefix('File "').partition('", line ')
     return f"{file}:{rest.split(',')[0]}"
+
+
+def _current_place() -> dict[str, str]:
+    """Node and user line that a trace is at, where the graph that is read carries them."""
+    meta = fx_traceback.get_current_meta() or {}
+    return {"source": _innermost_line(meta.get("stack_trace") or "")}
+
+
+def _tolerant(function: Decomposition, found: list[Obstacle]) -> Decomposition:
+    """Leaves an op as it is where its decomposition refuses, and notes the refusal."""
+
+    @functools.wraps(function)
+    def attempt(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Refusal as refusal:
+            meet(refusal, found, **_current_place())
+            return NotImplemented
+
+    return attempt
 
 
 def decomposition_table(profile: Profile) -> dict[Any, Decomposition]:
@@ -125,7 +155,9 @@ def fake_mode_of(graph: torch.fx.GraphModule) -> FakeTensorMode:
     return FakeTensorMode()
 
 
-def _functional(graph: torch.fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, profile: Profile) -> torch.fx.GraphModule:
+def _functional(
+    graph: torch.fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, profile: Profile, found: Found
+) -> torch.fx.GraphModule:
     caught: list[torch.fx.GraphModule] = []
 
     def keep(module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -139,10 +171,12 @@ def _functional(graph: torch.fx.GraphModule, inputs: Sequence[Any], mode: FakeTe
 
     class Program(torch.nn.Module):
         def forward(self, *args: Any) -> Any:
-            return tuple(pytree.tree_leaves(_SpelledOut(graph, named(COMPOSITES, profile.decompositions)).run(*args)))
+            return tuple(pytree.tree_leaves(_SpelledOut(graph, named(COMPOSITES, profile.decompositions), found).run(*args)))
 
     table = decomposition_table(profile)
-    with torch.no_grad(), tracing(TracingContext(mode)), V.set_fake_mode(mode):
+    if found is not None:
+        table |= {op: _tolerant(function, found) for op, function in named(PRIMITIVES, profile.decompositions).items()}
+    with torch.no_grad(), fx_traceback.preserve_node_meta(), tracing(TracingContext(mode)), V.set_fake_mode(mode):
         aot_module_simplified(
             Program(),  # type: ignore[arg-type]
             inputs,
@@ -158,15 +192,16 @@ def _output(graph: torch.fx.GraphModule) -> torch.fx.Node:
     return next(n for n in reversed(graph.graph.nodes) if n.op == "output")
 
 
-def decompose(graph: torch.fx.GraphModule, profile: Profile) -> torch.fx.GraphModule:
+def decompose(graph: torch.fx.GraphModule, profile: Profile, found: Found = None) -> torch.fx.GraphModule:
     """A new functional graph over the same placeholders; inputs that are mutated get a copy_ at the end.
 
-    graph: ATen ops, every placeholder with a fake tensor in meta["val"]. Raises Refusal where a decomposition cannot take the sizes.
+    graph: ATen ops, every placeholder with a fake tensor in meta["val"]. Where a decomposition cannot take the sizes it raises
+    Refusal, or leaves the op alone when `found` collects.
     """
     inputs = fake_inputs(graph)
     mode = fake_mode_of(graph)
     with half_stays_half(), known_device():
-        functional = _functional(graph, inputs, mode, profile)
+        functional = _functional(graph, inputs, mode, profile, found)
         with (
             torch.no_grad(),
             V.set_fake_mode(mode),

@@ -9,12 +9,13 @@ import torch.fx
 
 from .decompose import decompose
 from .ir import DeviceLayout, LoweredGraph, OpKind
+from .kernels import select_kernel
 from .lower import lower
 from .padding import pad_matmuls, share_constants
 from .plan import Plan, build_plan
 from .profile import Profile
 from .propagate import Propagation, check_arrangements, check_index_data, check_sticks, propagate
-from .refusal import refuse
+from .refusal import Found, Obstacle, Refusal, meet, refuse
 from .restickify import choose_layouts, insert_moves
 
 
@@ -67,29 +68,18 @@ def _input_layouts(graph: torch.fx.GraphModule, lowered: LoweredGraph, given: Ma
     return {ours: given[theirs] for ours, theirs in zip(lowered.inputs, tensors, strict=False) if theirs in given}
 
 
-def _without_kernel(graph: LoweredGraph, profile: Profile) -> None:
+def _without_kernel(graph: LoweredGraph, profile: Profile, found: Found = None) -> None:
     """A host step for which there is no CPU kernel compiles, and raises when it runs."""
+    refused = {f"aten.{obstacle.op}" for obstacle in found or ()}
     for op in graph.ops:
-        if op.kind is OpKind.FALLBACK and not profile.runs_on_host(op.function):
-            raise refuse(
+        if op.kind is OpKind.FALLBACK and not profile.runs_on_host(op.function) and op.function.rsplit(".", 1)[0] not in refused:
+            refusal = refuse(
                 f"fallback_without_kernel:{op.function}",
                 f"{op.function} would run on the host, where it has no kernel for tensors of the device",
                 verdict="fallback_no_kernel",
                 stage="run",
-                op=op.function,
-                node=op.origin.node,
-                source=op.origin.source,
             )
-
-
-def _lowered(functional: torch.fx.GraphModule, profile: Profile) -> LoweredGraph:
-    """Lowering takes bodies apart by adding nodes to the graph that it is given; the graph that runs must not have them."""
-    before = set(functional.graph.nodes)
-    lowered = lower(functional, profile)
-    for node in reversed(functional.graph.nodes):
-        if node not in before:
-            functional.graph.erase_node(node)
-    return lowered
+            meet(refusal, found, op=op.function, node=op.origin.node, source=op.origin.source)
 
 
 def compile_graph(graph: torch.fx.GraphModule, profile: Profile, input_layouts: Mapping[str, DeviceLayout] | None = None) -> Compilation:
@@ -98,7 +88,7 @@ def compile_graph(graph: torch.fx.GraphModule, profile: Profile, input_layouts: 
     input_layouts: device layouts of inputs that do not have the default one, by placeholder name. Raises Refusal at the first obstacle.
     """
     functional = decompose(graph, profile)
-    lowered = _lowered(functional, profile)
+    lowered = lower(functional, profile)
     propagation = propagate(lowered, _input_layouts(graph, lowered, input_layouts))
     check_arrangements(propagation)
     laid_out = insert_moves(propagation, choose_layouts(propagation, profile))
@@ -108,3 +98,41 @@ def compile_graph(graph: torch.fx.GraphModule, profile: Profile, input_layouts: 
     check_index_data(padded)
     _without_kernel(padded, profile)
     return Compilation(functional, lowered, propagation, laid_out, padded, plan)
+
+
+def _kernels(graph: LoweredGraph, profile: Profile, found: list[Obstacle]) -> None:
+    """Ask every op for its device program, refused layouts or not."""
+    for op in graph.device_ops():
+        if op.obstacle is None:
+            try:
+                select_kernel(graph, op, profile)
+            except Refusal as refusal:
+                meet(refusal, found, op=op.function, node=op.origin.node, source=op.origin.source)
+
+
+def refusals(
+    graph: torch.fx.GraphModule, profile: Profile, input_layouts: Mapping[str, DeviceLayout] | None = None
+) -> tuple[Obstacle, ...]:
+    """Everything that would have to change before this graph compiles and runs, in the order of the passes.
+
+    Each pass goes on behind an obstacle as if it were mended (an op that does not lower runs on the host, an op without a layout gets
+    the default one), so that later obstacles show as well. Arguments as for `compile_graph`.
+    """
+    found: list[Obstacle] = []
+    functional = decompose(graph, profile, found)
+    lowered = lower(functional, profile, found)
+    propagation = propagate(lowered, _input_layouts(graph, lowered, input_layouts), found)
+    check_arrangements(propagation, found)
+    laid_out = insert_moves(propagation, choose_layouts(propagation, profile, found), found)
+    padded = share_constants(pad_matmuls(laid_out, profile, found))
+    before = len(found)
+    check_sticks(padded, found)
+    _kernels(padded, profile, found)
+    check_index_data(padded, found)
+    _without_kernel(padded, profile, found)
+    if before == len(found) == 0:
+        try:
+            build_plan(padded, profile)
+        except Refusal as refusal:
+            found.append(refusal.obstacle)
+    return tuple(profile.with_gap(obstacle) for obstacle in found)

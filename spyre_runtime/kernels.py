@@ -55,8 +55,10 @@ def _operands(op: Op) -> tuple[list[Access], list[float]]:
     known = _accesses(op)
     last = _last(op)
     if last is None or last.function == IDENTITY:
-        rows = _index_reads(op)
-        return [r for r in op.reads if r not in rows], []
+        copied = next((s for s in reversed(op.body) if s.function == "load"), None)
+        if copied is None:
+            raise _blame(op, "Unsupported@_inductor/spyre_kernel.py:store", f"{op.name} stores a number, not a tensor")
+        return [known[copied.buffer, copied.index]], []
     tensors: list[Access] = []
     numbers: list[float] = []
     for position in last.operands:

@@ -12,14 +12,16 @@ import torch.fx
 from torch._inductor import ir as inductor_ir
 from torch._inductor.exc import LoweringException
 from torch._inductor.graph import GraphLowering
+from torch._inductor.lowering import fallback_handler
 from torch._inductor.virtualized import V
+from torch.utils._ordered_set import OrderedSet
 
 from .custom_ops import public_name
 from .decompose import fake_inputs, fake_mode_of, source_line
 from .ir import Buffer, BufferRole, GraphName, LoweredGraph, Op, OpKind, Origin, data_format
 from .lowerings import COPY_BACK, MATMUL, ConstantUpload, DeviceReduction, device_lowerings
 from .profile import Profile
-from .refusal import Refusal, refuse
+from .refusal import Found, Refusal, meet, refuse
 from .session import lowering_session
 from .split import known_names, split_bodies
 from .tracing import Body, record
@@ -205,24 +207,35 @@ def _cause(error: LoweringException, node: torch.fx.Node) -> Refusal:
 
 
 class _Session(GraphLowering):
-    """Inductor's interpreter, with failures told as refusals at their node."""
+    """Inductor's interpreter, with failures told as refusals at their node; when they are collected, the op goes to the host."""
+
+    found: Found = None
 
     def run_node(self, n: torch.fx.Node) -> object:
         try:
             return super().run_node(n)
         except (Refusal, LoweringException) as error:
             refusal = error if isinstance(error, Refusal) else _cause(error, n)
-            raise Refusal(refusal.obstacle.at(node=n.name, source=source_line(n), op=public_name(n.target))) from None
+            meet(refusal, self.found, node=n.name, source=source_line(n), op=public_name(n.target))
+            return self._on_host(n)
+
+    def _on_host(self, n: torch.fx.Node) -> object:
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        with self.set_current_node(n), V.set_current_node(n), inductor_ir.IRNode.current_origins(OrderedSet([n])):
+            result = fallback_handler(n.target, add_to_fallback_set=False)(*args, **kwargs)
+        self.register_users_of(result)
+        return result
 
 
-def lower(graph: torch.fx.GraphModule, profile: Profile) -> LoweredGraph:
-    """One op a compute step, no layouts yet. Raises Refusal where the device or the release has no lowering."""
+def lower(graph: torch.fx.GraphModule, profile: Profile, found: Found = None) -> LoweredGraph:
+    """One op a compute step, no layouts yet. Raises Refusal (or notes it in `found`) where the device or the release has no lowering."""
     inputs = fake_inputs(graph)
     with lowering_session(profile, device_lowerings(profile)):
         session = _Session(graph, example_inputs=inputs, is_inference=True, get_decomp_fn=dict)
+        session.found = found
         mode = fake_mode_of(graph)
         with V.set_graph_handler(session), V.set_fake_mode(mode), V.set_extern_kernel_nodes([]), torch.no_grad():
             session.run(*inputs)
             _drop_dead(session)
-            split_bodies(session)
+            split_bodies(session, found)
             return _convert(session)

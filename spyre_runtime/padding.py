@@ -16,7 +16,7 @@ from .coordinates import host_coordinates
 from .ir import Access, Buffer, BufferRole, DeviceLayout, GraphName, LoweredGraph, MatmulRoles, Op, OpKind, Ranges, Step, elements_per_stick
 from .layouts import contiguous_strides, generic_layout, tiled
 from .profile import Profile
-from .refusal import Refusal, refuse
+from .refusal import Found, Refusal, meet, refuse
 from .restickify import renamed
 
 _STAGE = "pad"
@@ -155,40 +155,66 @@ def _padded_matmul(op: Op, roles: MatmulRoles, padded: Buffer) -> Op:
     return replace(op, reads=reads, body=body, roles=replace(roles, y=padded.name))
 
 
-def pad_matmuls(graph: LoweredGraph, profile: Profile) -> LoweredGraph:
-    """Pad K of every right operand that does not fill its sticks. Raises Refusal for the release's own faults in doing so."""
+@dataclass(frozen=True)
+class _Padding:
+    """A matmul whose right operand needs rows: which dimension of it is K, its size afterwards, and the graph node that it is known by."""
+
+    op: Op
+    y: Buffer
+    dim: int
+    size: tuple[int, ...]
+    name: GraphName
+
+
+def _padding(op: Op, graph: LoweredGraph) -> _Padding | None:
+    """What to pad for this matmul, or None. Raises Refusal for the release's own faults in padding."""
+    k = op.reduction_ranges[0]
+    missing = -k % elements_per_stick(graph.buffer(op.reads[0].buffer).dtype)
+    if not missing or op.roles is None:
+        return None
+    y = graph.buffer(op.roles.y)
+    walked = host_coordinates(y, next(r for r in op.reads if r.buffer == y.name))
+    dim = next((i for i, c in enumerate(walked) if op.roles.reduction in c.free_symbols), len(y.size) - 2)
+    size = tuple(k + missing if i == dim else n for i, n in enumerate(y.size))
+    name = _graph_name(graph, y, op, k)
+    assert name.size is not None
+    if len(size) != len(name.size) or [i for i, (a, b) in enumerate(zip(size, name.size, strict=True)) if a != b] != [dim]:
+        raise _refuse_at(
+            op,
+            "AssertionError@_inductor/pass_utils.py:lower_pad_sequence",
+            f"K={k} of {list(y.size)} is to be padded to {list(size)}, but its graph node has shape {list(name.size)}",
+            sizes=size,
+        )
+    return _Padding(op, y, dim, size, name)
+
+
+def _padded(padding: _Padding) -> tuple[list[Op], list[Buffer]]:
+    op, y, size = padding.op, padding.y, padding.size
+    assert op.roles is not None
+    layout = _padded_layout(op, y, size, padding.name)
+    ops, buffers = _pad_ops(op, y, padding.dim, size, layout, f"{op.output}_padded")
+    return [*ops, _padded_matmul(op, op.roles, buffers[0])], buffers
+
+
+def pad_matmuls(graph: LoweredGraph, profile: Profile, found: Found = None) -> LoweredGraph:
+    """Pad K of every right operand that does not fill its sticks. Raises Refusal for the release's own faults, or leaves the
+    matmul as it is when `found` collects."""
     ops: list[Op] = []
     buffers, names = list(graph.buffers), list(graph.names)
     for op in graph.ops:
         if op.kind is not OpKind.MATMUL or len(op.reads) != 2:
             ops.append(op)
             continue
-        roles = matmul_roles(op)
-        op = replace(op, roles=roles)
-        k = op.reduction_ranges[0]
-        dtype = graph.buffer(op.reads[0].buffer).dtype
-        missing = -k % elements_per_stick(dtype)
-        if not missing or roles is None:
-            ops.append(op)
-            continue
-        y = next(b for b in buffers if b.name == roles.y)
-        read = next(r for r in op.reads if r.buffer == roles.y)
-        walked = host_coordinates(y, read)
-        dim = next((i for i, c in enumerate(walked) if roles.reduction in c.free_symbols), len(y.size) - 2)
-        size = tuple(k + missing if i == dim else n for i, n in enumerate(y.size))
-        name = _graph_name(graph, y, op, k)
-        assert name.size is not None
-        if [i for i, (a, b) in enumerate(zip(size, name.size, strict=False)) if a != b] != [dim] or len(size) != len(name.size):
-            raise _refuse_at(
-                op,
-                "AssertionError@_inductor/pass_utils.py:lower_pad_sequence",
-                f"K={k} of {list(y.size)} is to be padded to {list(size)}, but its graph node has shape {list(name.size)}",
-                sizes=size,
-            )
-        new_ops, new_buffers = _pad_ops(op, y, dim, size, _padded_layout(op, y, size, name), f"{op.output}_padded")
-        ops += [*new_ops, _padded_matmul(op, roles, new_buffers[0])]
+        op = replace(op, roles=matmul_roles(op))
+        try:
+            padding = _padding(op, graph)
+            new_ops, new_buffers = ([op], []) if padding is None else _padded(padding)
+        except Refusal as refusal:
+            meet(refusal, found)
+            new_ops, new_buffers = [op], []
+        ops += new_ops
         buffers += new_buffers
-        names.append(GraphName(new_buffers[0].name, "constant_pad_nd", size, contiguous_strides(size)))
+        names += [GraphName(b.name, "constant_pad_nd", b.size, b.stride) for b in new_buffers[:1]]
     return replace(graph, ops=tuple(ops), buffers=tuple(buffers), names=tuple(names))
 
 

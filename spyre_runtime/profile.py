@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import yaml
 
 from .ir import DataFormat
+from .refusal import Obstacle
 
 DEFAULT_PROFILE = "torch-spyre-2026-06"
 
@@ -79,6 +81,15 @@ class Profile:
     def runs_on_host(self, op: str) -> bool:
         """Whether a fallback ("aten.sin.default") has a kernel for tensors of the device: named itself, or by its packet."""
         return any(name in names for name in (op, op.rsplit(".", 1)[0]) for names in (self.fallbacks, self.host_kernels))
+
+    def with_gap(self, obstacle: Obstacle) -> Obstacle:
+        """The obstacle with the first open gap that names its kind (and its op, where the gap names ops)."""
+        for gap in self.gaps.values():
+            ops = gap.details.get("ops", ())
+            kind_fits = any(fnmatchcase(obstacle.kind, pattern) for pattern in gap.kinds)
+            if gap.state == "open" and kind_fits and (not ops or any(fnmatchcase(obstacle.op, pattern) for pattern in ops)):
+                return obstacle.at(gap=gap.id)
+        return obstacle
 
     def has_fault(self, name: str) -> bool:
         """Whether this release has the fault; asking for an id that no profile knows raises KeyError."""

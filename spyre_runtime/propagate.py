@@ -16,7 +16,7 @@ import torch
 from .coordinates import Coordinates, device_coordinates, host_coordinates, is_whole_stick, matching_dim
 from .ir import Access, Arrangement, Buffer, BufferRole, DeviceLayout, LoweredGraph, Op, OpKind, elements_per_stick
 from .layouts import SPARSE, default_layout, generic_layout, moved_stick, tiled
-from .refusal import Refusal, refuse
+from .refusal import Found, Refusal, meet, refuse
 
 _STAGE = "propagate"
 Layouts = tuple[DeviceLayout, ...]
@@ -472,10 +472,10 @@ def _as_moved(buffer: Buffer) -> DeviceLayout:
     return default_layout(buffer.size, buffer.stride, buffer.dtype)
 
 
-def propagate(graph: LoweredGraph, inputs: Mapping[str, DeviceLayout]) -> Propagation:
+def propagate(graph: LoweredGraph, inputs: Mapping[str, DeviceLayout], found: Found = None) -> Propagation:
     """Candidate layouts of every buffer. `inputs` gives graph inputs that do not have the default tiling.
 
-    Raises Refusal at the first op that has no candidate.
+    Raises Refusal at the first op that has no candidate; when `found` collects, such an op gets the default tiling and no demands.
     """
     layouts = {name: inputs.get(name) or _as_moved(graph.buffer(name)) for name in graph.inputs}
     known: dict[str, Layouts] = {name: (layout,) for name, layout in layouts.items()}
@@ -486,7 +486,8 @@ def propagate(graph: LoweredGraph, inputs: Mapping[str, DeviceLayout]) -> Propag
                 raise Refusal(op.obstacle)
             choice = _device_choice(op, graph, known) if op.on_device else _host_choice(op, previous, graph)
         except Refusal as refusal:
-            raise Refusal(refusal.obstacle.at(op=op.function, node=op.origin.node, source=op.origin.source)) from None
+            meet(refusal, found, **_place(op))
+            choice = Choice(op.name, op.output, (generic_layout(graph.buffer(op.output)),))
         previous = op
         if choice is not None:
             choices.append(choice)
@@ -494,7 +495,11 @@ def propagate(graph: LoweredGraph, inputs: Mapping[str, DeviceLayout]) -> Propag
     return Propagation(graph, layouts, tuple(choices))
 
 
-def check_sticks(graph: LoweredGraph) -> None:
+def _place(op: Op) -> dict[str, str]:
+    return {"op": op.function, "node": op.origin.node, "source": op.origin.source}
+
+
+def check_sticks(graph: LoweredGraph, found: Found = None) -> None:
     """Every access of the laid-out graph must walk its sticks in a form that the device has. Raises Refusal.
 
     Copies into a buffer of the graph get their layouts without a search, so they are seen here first.
@@ -506,10 +511,10 @@ def check_sticks(graph: LoweredGraph) -> None:
             try:
                 device_coordinates(graph.layout(access.buffer), access)
             except Refusal as refusal:
-                raise Refusal(refusal.obstacle.at(op=op.function, node=op.origin.node, source=op.origin.source)) from None
+                meet(refusal, found, **_place(op))
 
 
-def check_index_data(graph: LoweredGraph) -> None:
+def check_index_data(graph: LoweredGraph, found: Found = None) -> None:
     """Index data may choose rows, not places within a stick: this release fails on the latter when it writes the program."""
     for op in graph.device_ops():
         for access in (*op.reads, op.write):
@@ -517,19 +522,17 @@ def check_index_data(graph: LoweredGraph) -> None:
                 continue
             layout = graph.layout(access.buffer)
             if device_coordinates(layout, access)[-1].free_symbols & {symbol for symbol, _ in access.indirect}:
-                raise refuse(
+                refusal = refuse(
                     "KeyError@_inductor/codegen/superdsc.py:_create_sdsc_tensors",
                     f"index data picks elements along the stick of {access.buffer} (device size {list(layout.device_size)})",
                     stage="plan",
-                    op=op.function,
-                    node=op.origin.node,
-                    source=op.origin.source,
                     sizes=layout.device_size,
                     fault="gather-along-stick",
                 )
+                meet(refusal, found, **_place(op))
 
 
-def check_arrangements(propagation: Propagation) -> None:
+def check_arrangements(propagation: Propagation, found: Found = None) -> None:
     """Operands of a pointwise op must have their elements in the same order inside the sticks. Raises Refusal."""
     known: dict[str, Layouts] = {name: (layout,) for name, layout in propagation.inputs.items()}
     known |= {c.buffer: c.layouts for c in propagation.choices}
@@ -543,13 +546,11 @@ def check_arrangements(propagation: Propagation) -> None:
         if len(kinds) > 1:
             sizes = propagation.graph.buffer(op.output).size
             odd = next(name for name, arrangement in found if arrangement is not Arrangement.STANDARD)
-            raise refuse(
+            refusal = refuse(
                 "mixed_element_arrangement",
                 f"{op.function} over {list(sizes)} mixes {odd}, whose elements a cast to float32 left interleaved over two sticks, with operands "
                 "in plain order",
                 stage=_STAGE,
-                op=op.function,
-                node=op.origin.node,
-                source=op.origin.source,
                 sizes=sizes,
             )
+            meet(refusal, found, **_place(op))

@@ -46,6 +46,9 @@ class Refusal(Exception):
         super().__init__(str(obstacle))
         self.obstacle = obstacle
 
+    def __str__(self) -> str:  # graph interpreters on the way rewrite an exception's arguments
+        return str(self.obstacle)
+
     kind = property(lambda self: self.obstacle.kind)
     verdict = property(lambda self: self.obstacle.verdict)
     message = property(lambda self: self.obstacle.message)
@@ -55,6 +58,18 @@ class Refusal(Exception):
     node = property(lambda self: self.obstacle.node)
     source = property(lambda self: self.obstacle.source)
     gap = property(lambda self: self.obstacle.gap)
+
+
+Found = list[Obstacle] | None  # where passes put obstacles that they go on behind; None: the first one ends the compilation
+
+
+def meet(refusal: Refusal, found: Found, **known: Any) -> None:
+    """Raise the refusal, or note it and let the pass go on as if the obstacle were mended. `known` fills in what it does not say itself."""
+    located = refusal.obstacle.at(**known)
+    if found is None:
+        raise Refusal(located) from None
+    if located not in found:
+        found.append(located)
 
 
 def refuse(kind: str, message: str, **facts: Any) -> Refusal:

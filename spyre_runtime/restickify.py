@@ -16,7 +16,7 @@ from .ir import Access, Buffer, BufferRole, DeviceLayout, GraphName, LoweredGrap
 from .layouts import Move, needed_move
 from .profile import Profile
 from .propagate import Choice, Edge, Propagation
-from .refusal import refuse
+from .refusal import Found, Refusal, meet, refuse
 
 _STAGE = "restickify"
 
@@ -44,7 +44,7 @@ def _cost(choice: Choice, have: tuple[DeviceLayout, ...], out: DeviceLayout, gra
     return total
 
 
-def _stuck(choice: Choice, graph: LoweredGraph) -> Exception:
+def _stuck(choice: Choice, graph: LoweredGraph) -> Refusal:
     op = next(o for o in graph.ops if o.name == choice.op)
     shapes = ", ".join(str(list(graph.buffer(e.access.buffer).size)) for e in choice.edges)
     output = graph.storage(op.output)
@@ -59,8 +59,11 @@ def _stuck(choice: Choice, graph: LoweredGraph) -> Exception:
     )
 
 
-def choose_layouts(propagation: Propagation, profile: Profile) -> dict[str, DeviceLayout]:
-    """One layout a buffer. Raises Refusal ("restickify_infeasible") at the first op that no state survives."""
+def choose_layouts(propagation: Propagation, profile: Profile, found: Found = None) -> dict[str, DeviceLayout]:
+    """One layout a buffer. Raises Refusal ("restickify_infeasible") at the first op that no state survives.
+
+    When `found` collects, such an op takes its first candidate for nothing.
+    """
     graph = propagation.graph
     position = {name: i for i, name in enumerate(propagation.inputs)}
     states = [_State(tuple(propagation.inputs.values()), 0.0)]
@@ -77,7 +80,8 @@ def choose_layouts(propagation: Propagation, profile: Profile) -> dict[str, Devi
                 if extra < math.inf:
                     grown.append(_State((*state.layouts, layout), state.cost + extra))
         if not grown:
-            raise _stuck(choice, graph)
+            meet(_stuck(choice, graph), found)
+            grown = [_State((*state.layouts, choice.layouts[0]), state.cost) for state in states]
         position[choice.buffer] = len(position)
         states = sorted(grown, key=lambda s: s.cost)[: profile.limits.restickify_beam]
     best = states[0].layouts
@@ -119,9 +123,9 @@ def renamed(op: Op, names: Mapping[str, str]) -> Op:
     return replace(op, reads=reads, body=body, roles=roles)
 
 
-def _known_by_name(graph: LoweredGraph, name: str, op: Op) -> None:
+def _known_by_name(graph: LoweredGraph, name: str, op: Op, found: Found) -> None:
     if not any(known.buffer == name for known in graph.names):
-        raise refuse(
+        refusal = refuse(
             "StopIteration@_inductor/insert_restickify.py:_create_restickify_node",
             f"{name} would have to be restickified for {op.function}, but comes from inside a lowering and has no graph node",
             stage=_STAGE,
@@ -130,9 +134,10 @@ def _known_by_name(graph: LoweredGraph, name: str, op: Op) -> None:
             source=op.origin.source,
             fault="restickify-of-nameless-buffer",
         )
+        meet(refusal, found)
 
 
-def insert_moves(propagation: Propagation, layouts: Mapping[str, DeviceLayout]) -> LoweredGraph:
+def insert_moves(propagation: Propagation, layouts: Mapping[str, DeviceLayout], found: Found = None) -> LoweredGraph:
     """The graph with chosen layouts and a restickify before each operand that needs one."""
     graph = propagation.graph.with_layouts(layouts)
     choices = {c.op: c for c in propagation.choices}
@@ -149,7 +154,7 @@ def insert_moves(propagation: Propagation, layouts: Mapping[str, DeviceLayout]) 
             move = _move(edge, layouts[source.name], wanted, propagation.graph)
             if move.layout is None:
                 continue
-            _known_by_name(graph, source.name, op)
+            _known_by_name(graph, source.name, op, found)
             copy, buffer = _restickify(source, f"restickified{sum(o.kind is OpKind.RESTICKIFY for o in ops)}", move.layout, op)
             ops.append(copy)
             buffers.append(buffer)

@@ -6,9 +6,8 @@ those buffers, not of the body's loops. What the public release cannot take apar
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import sympy
@@ -20,7 +19,9 @@ from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import V, ops
 from torch.utils._ordered_set import OrderedSet
 
-from .refusal import refuse
+from .custom_ops import public_name
+from .decompose import source_line
+from .refusal import Found, Refusal, meet, refuse
 
 _STAGE = "split"
 _NO_COMPUTE = frozenset({"load", "store", "get_index"})
@@ -238,19 +239,11 @@ def _placed(node: torch.fx.Node, session: GraphLowering, position: int) -> ir.Bu
     return buffer  # type: ignore[no-any-return]
 
 
-@contextlib.contextmanager
-def _blamed(node: torch.fx.Node) -> Iterator[None]:
-    from .decompose import source_line
-    from .refusal import Refusal
+def split_bodies(session: GraphLowering, found: Found = None) -> None:
+    """Take every body apart in the open lowering session (operations are added in place, in order).
 
-    try:
-        yield
-    except Refusal as refusal:
-        raise Refusal(refusal.obstacle.at(node=node.name, source=source_line(node), op=str(node.target))) from None
-
-
-def split_bodies(session: GraphLowering) -> None:
-    """Take every body apart in the open lowering session (operations are added in place, in order)."""
+    A body that cannot be taken apart is refused, or stays whole when `found` collects.
+    """
     session.env.update(known_names(session))
     for op in list(session.operations):
         if not (isinstance(op, ir.ComputedBuffer) and isinstance(op.data, ir.Pointwise) and isinstance(op.layout, ir.FixedLayout)):
@@ -260,8 +253,10 @@ def split_bodies(session: GraphLowering) -> None:
         node = next(iter(op.origins), None)
         if len(compute) <= 1 or not isinstance(node, torch.fx.Node):
             continue
-        with _blamed(node):
+        try:
             _split(op, calls, compute, node, session)
+        except Refusal as refusal:
+            meet(refusal, found, node=node.name, source=source_line(node), op=public_name(node.target))
 
 
 def _split(op: ir.ComputedBuffer, calls: list[_Call], compute: list[_Call], node: torch.fx.Node, session: GraphLowering) -> None:
