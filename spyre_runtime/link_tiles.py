@@ -87,7 +87,8 @@ def access_walk(access: Access, link: Link, loops: Loops) -> Walk:
     exprs = tuple(canonical(e) for e in raw_device_coordinates(layout, access))
     sizes = dict(loops)
     for symbol in access.symbols:
-        sizes.setdefault(Symbol(str(symbol)), _extent_of_data(access, symbol, link))
+        if Symbol(str(symbol)) not in sizes:
+            sizes[Symbol(str(symbol))] = _extent_of_data(access, symbol, link)
     return Walk(access.buffer, link.storage(access.buffer).name, walk(access.buffer, layout.device_size, exprs, tuple(sizes.items())))
 
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from adapterc.spyre_runtime.faults import FAULTS
+from adapterc.spyre_runtime.addressing import walk
+from adapterc.spyre_runtime.coordinates import ZERO, raw_device_coordinates
+from adapterc.spyre_runtime.faults import FAULTS, Faults, OpFacts
+from adapterc.spyre_runtime.findings import Place
+from adapterc.spyre_runtime.ir import Access, Buffer, BufferRole, LoweredGraph, Op, OpKind
+from adapterc.spyre_runtime.layouts import tiled
+from adapterc.spyre_runtime.memory import from_sticks
+from adapterc.spyre_runtime.movers import Mover
 from adapterc.spyre_runtime.profile import load_profile
+from adapterc.spyre_runtime.tile_checks import Site, Walk
+from adapterc.spyre_runtime.tile_ops import DenseOp, Target
 from adapterc.spyre_runtime.tiled_options import TiledOptions
+from adapterc.spyre_runtime.tiles import own
+from sympy import Symbol
 from torch import Tensor
 
 Graph = Callable[..., Any]
@@ -144,6 +155,53 @@ def test_a_graph_beside_it_does_not(name: str, compiled: Any) -> None:
     found = CASES[name]
     graph = compiled(found.spares or found.shows, *(make() for make in (found.spared_inputs or found.inputs)))
     assert not differ(graph, name)
+
+
+def scatter(order: tuple[int, ...], fault: bool) -> Tensor:
+    """Rows 5, 2 and 0 of a [8, 3, 64] tensor in the given dimension order become 1, 2 and 3; its first [8, 64] plane comes back."""
+    row, lane, chosen = (Symbol(n) for n in ("d0", "d1", "tmp0"))
+    layout = tiled((8, 3, 64), (192, 64, 1), torch.float16, order)
+    access = Access("out", 192 * chosen + lane, ((lane, 64),), ((chosen, "rows"),))
+    loops = ((row, 3), (lane, 64))
+    where = walk(
+        "out", layout.device_size, raw_device_coordinates(layout, replace(access, ranges=((chosen, 8), (lane, 64)))), ((chosen, 8), *loops)
+    )
+    source = walk("src", (1, 3, 64), (ZERO, row, lane), loops)
+    index = walk("rows", (1, 32), (ZERO, row), loops)
+    site = Site(Place("op0"), loops, own([(s, n, 1) for s, n in loops], {}), (Walk("src", "src", source),), Walk("out", "out", where))
+    op = Op("op0", OpKind.POINTWISE, "identity", "out", access)
+    graph = LoweredGraph((), ("out",), (Buffer("out", BufferRole.COMPUTED, torch.float16, (8, 3, 64), (192, 64, 1), layout=layout),), (op,))
+    facts = OpFacts("identity", {}, op, graph, site, (access,), (), lambda a, o: where)
+    if fault:
+        where = Faults.of(["scatter-wrong-rows"], load_profile()).inject(facts).write
+    runner = DenseOp(
+        "identity",
+        {},
+        (("src", Mover(source, loops)),),
+        Target("out", torch.float32, None),
+        Mover(where, loops, data=True),
+        {chosen: ("rows", Mover(index, loops))},
+    )
+    memory = {
+        "out": torch.zeros(8 * 3 * 64),
+        "src": torch.tensor([1.0, 2.0, 3.0]).repeat_interleave(64),
+        "rows": torch.zeros(32, dtype=torch.int64),
+    }
+    memory["rows"][:3] = torch.tensor([5, 2, 0])
+    runner.run(memory)
+    out = torch.empty(8, 3, 64)
+    from_sticks(memory["out"], layout, out)
+    return out[:, 0]
+
+
+def test_a_scatter_hits_other_rows_unless_they_are_outermost() -> None:
+    expected = torch.zeros(8, 64)
+    expected[[5, 2, 0]] = torch.tensor([1.0, 2.0, 3.0])[:, None]
+    inner, outer = (0, 1, 2), (1, 0, 2)  # the default tiling puts dimension 1 first, the other one dimension 0
+    for order in (inner, outer):
+        assert torch.equal(scatter(order, fault=False), expected)
+    assert torch.equal(scatter(outer, fault=True), expected)
+    assert not torch.equal(scatter(inner, fault=True), expected)
 
 
 def test_an_unknown_fault_is_named(compiled: Any) -> None:
