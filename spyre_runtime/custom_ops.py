@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -55,7 +55,7 @@ def _clamp(x: Tensor, low: float | None, high: float | None) -> Tensor:
 
 
 def _topk(x: Tensor, k: int, dim: int, which: int) -> Tensor:
-    return cast(Tensor, torch.topk(x, k, dim)[which])
+    return torch.topk(x, k, dim)[which]
 
 
 def _topk_shape(x: Tensor, k: int, dim: int) -> list[int]:
@@ -65,7 +65,7 @@ def _topk_shape(x: Tensor, k: int, dim: int) -> list[int]:
 
 
 def _unfold(x: Tensor, kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]) -> Tensor:
-    return F.unfold(x, list(kernel), list(dilation), list(padding), list(stride))
+    return F.unfold(x, tuple(kernel), tuple(dilation), tuple(padding), tuple(stride))
 
 
 def _unfold_shape(x: Tensor, kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]) -> Tensor:

@@ -10,11 +10,12 @@ import torch.fx
 from .decompose import decompose
 from .ir import DeviceLayout, LoweredGraph, OpKind
 from .kernels import select_kernel
+from .layout_checks import check_arrangements, check_index_data, check_sticks
 from .lower import lower
 from .padding import pad_matmuls, share_constants
 from .plan import Plan, build_plan
 from .profile import Profile
-from .propagate import Propagation, check_arrangements, check_index_data, check_sticks, propagate
+from .propagate import Propagation, propagate
 from .refusal import Found, Obstacle, Refusal, meet, refuse
 from .restickify import choose_layouts, insert_moves
 

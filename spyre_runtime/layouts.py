@@ -64,7 +64,8 @@ def tiled(
         return DeviceLayout((1, stick), (-1, -1), fmt, arrangement)
     dims = _device_dims(order)
     device_size = [1 if d == SPARSE else -(-size[d] // stick) if d == order[-1] else size[d] for d in dims[:-1]] + [stick]
-    stride_map, walked = [-1] * len(dims), {}
+    stride_map = [-1] * len(dims)
+    walked: dict[int, int] = {}
     for j in range(len(dims) - 1, -1, -1):
         dim = dims[j]
         if dim != SPARSE and size[dim] != 1:

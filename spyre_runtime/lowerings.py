@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 from torch._inductor import ir, lowering
+from torch._inductor.runtime.hints import ReductionHint
 from torch._inductor.utils import ir_dataclass, sympy_product
 from torch._inductor.virtualized import V, ops
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
 
 from . import custom_ops  # noqa: F401 (registers the ops used below)
 from .fx_rewrites import UNIT_BATCH
@@ -89,7 +91,7 @@ def _reduction(x: Any, kind: str, inner: Callable[..., Any], ranges: Sequence[An
 
 def device_reduction(info: Any, *, dst_dtype: torch.dtype, **facts: Any) -> Any:
     facts.pop("input_node", None)
-    facts.setdefault("reduction_hint", ir.ReductionHint.DEFAULT)
+    facts.setdefault("reduction_hint", ReductionHint.DEFAULT)
     return ir.TensorBox.create(DeviceReduction(dtype=dst_dtype, info=info, **facts))
 
 
@@ -289,7 +291,11 @@ def _may_copy_back(target: Any, source: Any) -> bool:
     if not isinstance(computed, ir.ComputedBuffer) or not isinstance(computed.layout, ir.FlexibleLayout):
         return False
     same = target.get_device() == source.get_device() and target.get_dtype() == source.get_dtype()
-    return same and tuple(target.get_size()) == tuple(source.get_size()) and tuple(to.layout.stride) == tuple(computed.layout.stride)
+    return (
+        same
+        and tuple(target.get_size()) == tuple(source.get_size())
+        and tuple(to.get_layout().stride) == tuple(computed.get_layout().stride)
+    )
 
 
 def copy_into(target: Any, source: Any, non_blocking: bool = False) -> Any:
@@ -351,7 +357,7 @@ def device_lowerings(profile: Profile) -> dict[Any, Callable[..., Any]]:
         return through_float(lowering.sub, x, scaled(y, alpha))
 
     def put(op: Any, function: Callable[..., Any], promote: bool = True) -> None:
-        kind = lowering.ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT if promote else None
+        kind = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT if promote else None
         lowering.register_lowering(op, type_promotion_kind=kind, lowering_dict=table)(function)
 
     put(aten.mm.default, mm)

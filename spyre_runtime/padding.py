@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import sympy
 from torch._inductor.utils import sympy_index_symbol
@@ -119,10 +120,10 @@ def _pad_ops(op: Op, y: Buffer, dim: int, size: tuple[int, ...], layout: DeviceL
     zero_read = Access(zero.name, sympy.S.Zero, ())
     y_read = whole.access(y.name, y.stride, y.offset)
 
-    def step(kind: OpKind, function: str, target: Buffer, **facts: object) -> Op:
+    def step(kind: OpKind, function: str, target: Buffer, **facts: Any) -> Op:
         return Op(
             f"op_{target.name}", kind, function, target.name, origin=replace(op.origin, target="aten.constant_pad_nd.default"), **facts
-        )  # type: ignore[arg-type]
+        )
 
     def move(target: Buffer, read: Access, loops: _Loops, extents: tuple[int, ...], offset: int) -> Op:
         write = loops.access(target.name, stride, offset)
