@@ -77,7 +77,12 @@ def run(folder: Path, only: frozenset[str]) -> tuple[list[Row], list[str]]:
         lines = path.read_text(encoding="utf-8").splitlines()
         for rule in adapter.rules:
             name = rule.header.name
-            expected = listed.get(name.lower()) or listed.get(f"{adapter.name}.{name}".lower()) or commented_class(lines, rule) or rule.header.claim
+            expected = (
+                listed.get(name.lower())
+                or listed.get(f"{adapter.name}.{name}".lower())
+                or commented_class(lines, rule)
+                or rule.header.claim
+            )
             if expected not in CLASSES:
                 faults.append(f"{path}:{rule.header.span.line}: no expected class for {name}")
             elif not only or name in only:
@@ -124,7 +129,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows, faults = run(options.rules, frozenset(n for n in options.only.split(",") if n))
     figures = {**summary(rows), "seconds": time.perf_counter() - start, "faults": faults}
     if options.json:
-        detail = [{"rule": r.name, "expected": r.expected, "found": r.found, "status": r.verdict.status, "how": r.verdict.how, "guard": r.verdict.suggested_guard, "seconds": round(r.verdict.seconds, 3)} for r in rows]
+        detail = [
+            {
+                "rule": r.name,
+                "expected": r.expected,
+                "found": r.found,
+                "status": r.verdict.status,
+                "how": r.verdict.how,
+                "guard": r.verdict.suggested_guard,
+                "seconds": round(r.verdict.seconds, 3),
+            }
+            for r in rows
+        ]
         print(json.dumps({**figures, "rules": detail}, indent=1))
         return 0
     print(matrix(rows))

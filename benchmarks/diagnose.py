@@ -29,13 +29,16 @@ from adapterc.attach import rules_of
 from adapterc.diagnose import FUSION, LAYOUT, LEAK, LOWERING, ORIGIN, Diagnosis, diagnose_subject
 from adapterc.diagnose_model import DeviceGraph, device_graphs
 from adapterc.models import load
-from adapterc.subject import QUIET, Subject, made
+from adapterc.subject import GARBAGE, QUIET, Subject, made
 
 FAMILIES = {
     "bert": "config:bert,num_hidden_layers=2,hidden_size=128,num_attention_heads=2,intermediate_size=256,vocab_size=120",
     "gpt2": "config:GPT2LMHeadModel,n_layer=2,n_embd=128,n_head=2,vocab_size=120",
     "llama": "config:LlamaForCausalLM,num_hidden_layers=2,hidden_size=128,num_attention_heads=2,num_key_value_heads=1,intermediate_size=256,vocab_size=120",
+    "stock_rope": "config:LlamaForCausalLM,num_hidden_layers=1,hidden_size=256,num_attention_heads=2,num_key_value_heads=2,intermediate_size=256,vocab_size=120",
 }
+WITHOUT = {"stock_rope": ("rope",)}  # heads of 128: the stock rotation compiles, and has a fault of its own
+CONSTANT_TOKEN = 7
 # What the documented symptom of each fault is, in the words of diagnose. Faults of transfers have no op and are left out.
 CLASSES = {
     "storage-offset-dropped": LAYOUT,
@@ -94,8 +97,11 @@ def graphs(family: str, profile: Profile) -> tuple[DeviceGraph, ...]:
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(4, 100, (2, 20), generator=generator)
     mask = torch.ones_like(ids)
-    mask[1, 13:] = 0  # some rows are masked, as in real batches
-    patches = PatchSet(tuple(rule for adapter in load_all(specs.find(())) for rule in rules_of(adapter)))
+    mask[1, 5:] = 0  # most of a short sentence in a batch is masked
+    ids[0, 3] = CONSTANT_TOKEN
+    patches = PatchSet(
+        tuple(rule for adapter in load_all(specs.find(())) if adapter.name not in WITHOUT.get(family, ()) for rule in rules_of(adapter))
+    )
     return device_graphs(loaded, {"input_ids": ids, "attention_mask": mask}, patches.patched, profile)
 
 
@@ -107,14 +113,20 @@ def _harden(model: torch.nn.Module) -> None:
             if weight.dim() == 2:
                 weight.mul_(4.0)
                 weight[:, : max(1, weight.shape[1] // 64)].mul_(3.0)
+                if "position" in name or "type" in name or "wpe" in name:
+                    weight.mul_(0.0)
+                elif weight.shape[0] == 120:
+                    weight[CONSTANT_TOKEN] = (
+                        4.0 + torch.arange(weight.shape[1]) % 2 / 128
+                    )  # near-constant rows, as documented for LayerNorm
             elif "bias" in name:
                 weight.copy_(torch.randn(weight.shape, generator=generator) * 0.1)
 
 
 def injected(graph: DeviceGraph, fault: str, profile: Profile, places: int) -> Iterator[tuple[str, Subject]]:
     """The graph with the fault in one op, for up to `places` of the ops that it applies to."""
-    expected = link(graph.compilation, profile, TiledOptions(checks=QUIET), DEFAULT_RULES)
-    faulty = link(graph.compilation, profile, TiledOptions(checks=QUIET, faults=frozenset({fault})), DEFAULT_RULES)
+    expected = link(graph.compilation, profile, TiledOptions(checks=QUIET, padding=GARBAGE), DEFAULT_RULES)
+    faulty = link(graph.compilation, profile, TiledOptions(checks=QUIET, padding=GARBAGE, faults=frozenset({fault})), DEFAULT_RULES)
     touched = [name for _, name in faulty.faults.fired]
     chosen = dict.fromkeys(touched[i * max(1, len(touched) - 1) // max(1, places - 1)] for i in range(min(places, len(touched))))
     for name in chosen:
@@ -131,9 +143,9 @@ def scored(family: str, fault: str, op: str, found: Diagnosis) -> Score:
 
 def fault_free(graph: DeviceGraph, profile: Profile) -> Iterator[Diagnosis]:
     """Devices that are right and sum or round in another admissible way."""
-    expected = link(graph.compilation, profile, TiledOptions(checks=QUIET), DEFAULT_RULES)
+    expected = link(graph.compilation, profile, TiledOptions(checks=QUIET, padding=GARBAGE), DEFAULT_RULES)
     for sums, rules in (("float32", DEFAULT_RULES), ("dl16", DEFAULT_RULES), ("dl16", NumberRules("nearest_even"))):
-        device = link(graph.compilation, profile, TiledOptions(checks=QUIET, partial_sums=sums), rules)  # type: ignore[arg-type]
+        device = link(graph.compilation, profile, TiledOptions(checks=QUIET, padding=GARBAGE, partial_sums=sums), rules)  # type: ignore[arg-type]
         yield diagnose_subject(made(graph.compilation, graph.inputs, profile, DEFAULT_RULES, expected, device), picture=False)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import multiprocessing
 import signal
 import time
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 Answer = dict[str, Any]
 ROW_SECONDS = 90
 GRACE_SECONDS = 5
+STOP_SECONDS = 5
 
 
 class _RowTimeout(Exception):
@@ -128,6 +132,8 @@ def _work(link: Connection) -> None:
     import torch
 
     torch.set_num_threads(1)
+    logging.disable(logging.CRITICAL)  # refusals are answers; torch logs each one with a traceback
+    warnings.simplefilter("ignore")
     while (row := link.recv()) is not None:
         link.send(_guarded(row))
 
@@ -144,7 +150,13 @@ class _Worker:
         self.link.send(row)
 
     def stop(self) -> None:
-        self.process.kill()
+        """Idle workers leave by themselves; busy, hung or dead ones are ended."""
+        if self.row is None and self.process.is_alive():
+            with contextlib.suppress(BrokenPipeError):
+                self.link.send(None)
+            self.process.join(STOP_SECONDS)
+        if self.process.is_alive():
+            self.process.kill()
         self.process.join()
 
 
@@ -193,7 +205,8 @@ class Pool:
             kind, text = "replay:hang", f"no answer within {ROW_SECONDS} s and the worker does not react"
         except (EOFError, ConnectionResetError):
             kind, text = "replay:crash", f"the worker died (exit code {worker.process.exitcode})"
-        worker.stop()
+        worker.process.kill()
+        worker.process.join()
         fresh = _start()
         worker.process, worker.link = fresh.process, fresh.link
         return _refused(row, "error", kind, text)
