@@ -270,13 +270,21 @@ def identity_source(node: Node) -> Node | None:
         return None
     if name in ("alias", "detach", "contiguous", "lift_fresh", "lift_fresh_copy", "clone", "positive"):
         return source
-    if name in ("to", "_to_copy", "type_as") and dtype(source) == dtype(node):
-        return source
+    if name in ("to", "_to_copy", "type_as"):
+        return source if dtype(source) == dtype(node) else _widened_from(source, dtype(node))
     if name in (*_RESHAPES, "expand", "expand_as", "slice") and shape(source) == shape(node):
         return source if name != "slice" or (given.get("step", 1) or 1) == 1 else None
     if name in ("mul", "div") and isinstance(given.get("other"), (int, float)) and given["other"] == 1 and dtype(source) == dtype(node):
         return source
     return None
+
+
+def _widened_from(node: Node, narrow: torch.dtype) -> Node | None:
+    """The half-precision value that this float32 node only widens, so that narrowing it again gives it back."""
+    if dtype(node) is not torch.float32 or not narrow.is_floating_point or packet(node) not in ("to", "_to_copy", "type_as"):
+        return None
+    source = _node(arguments(node)["self"])
+    return source if source is not None and dtype(source) == narrow else None
 
 
 def _node(argument: object) -> Node | None:

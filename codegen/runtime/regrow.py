@@ -37,7 +37,7 @@ def carry_out(plan: GrowthPlan, tracer: Tracer, rule: str) -> None:
         if node in plan.compensated:
             _compensate(plan, tracer, node, plan.compensated[node], rule)
         node.meta["val"] = tracer.evaluate(node)
-        if node not in plan.grown and packet(node) not in SPLITS:
+        if node not in plan.grown and packet(node) not in (*SPLITS, "unbind"):
             changed.discard(node)
     for reader, node in plan.cuts:
         _cut(plan, tracer, reader, node, rule)

@@ -140,6 +140,12 @@ def consume(plan: Plan, user: Node, node: Node, growth: Growth) -> None:
     elif name in SPLITS:
         for piece in user.users:
             plan.grow(piece, _piece_growth(piece, growth))
+    elif name == "unbind":
+        dim = given["dim"] % len(shape(node))
+        if dim == growth.axis:
+            raise CannotGrow(f"{user.name} takes the grown dimension apart")
+        for piece in user.users:
+            plan.grow(piece, replace(growth, axis=growth.axis - (growth.axis > dim)))
     elif name == "slice":
         _consume_slice(plan, user, given, growth)
     elif name == "select":
@@ -241,9 +247,12 @@ def _piece_growth(piece: Node, growth: Growth) -> Growth:
 def _produce_piece(plan: Plan, node: Node, growth: Growth) -> None:
     source = node.args[0]
     assert isinstance(source, Node)
-    if packet(source) not in SPLITS:
+    base, dim = _split_dim(source) if packet(source) in (*SPLITS, "unbind") else (source, 0)
+    if packet(source) == "unbind":
+        plan.operand(source, base, replace(growth, axis=growth.axis + (growth.axis >= dim)))
+        return
+    if base is source:
         raise CannotGrow(f"{node.name} is one result of {source.target}")
-    base, dim = _split_dim(source)
     plan.operand(source, base, growth.at(dim, shape(base)[dim]) if dim == growth.axis else growth)
 
 

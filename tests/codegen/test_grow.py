@@ -70,6 +70,12 @@ def interleaved(x: torch.Tensor, qkv: torch.Tensor, o: torch.Tensor) -> torch.Te
     return F.linear(merged(F.scaled_dot_product_attention(*pieces)), o)
 
 
+def unbound(x: torch.Tensor, qkv: torch.Tensor, o: torch.Tensor) -> torch.Tensor:
+    queries, keys, values = F.linear(x, qkv).view(2, 5, 3, HEADS, SIZE).unbind(2)
+    attended = F.scaled_dot_product_attention(queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2))
+    return F.linear(merged(attended), o)
+
+
 def normed(x: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
     def norm(t: torch.Tensor) -> torch.Tensor:
         return g * (t * torch.rsqrt(t.pow(2).mean(-1, keepdim=True) + 1e-6))
@@ -85,6 +91,7 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]] =
     "grouped": (grouped, (weight(SQUARE), weight(GROUP * SIZE), weight(GROUP * SIZE), weight(WIDTH, SQUARE))),
     "fused": (fused, (weight(3 * SQUARE), weight(WIDTH, SQUARE))),
     "interleaved": (interleaved, (weight(3 * SQUARE), weight(WIDTH, SQUARE))),
+    "unbound": (unbound, (weight(3 * SQUARE), weight(WIDTH, SQUARE))),
     "normed": (normed, (weight(SQUARE), weight(SQUARE), weight(SQUARE), weight(WIDTH, SQUARE), torch.randn(SIZE))),
 }
 

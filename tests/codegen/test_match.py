@@ -51,6 +51,13 @@ def test_harmless_nodes_are_looked_through(graphed: Any) -> None:
     assert isinstance(at_end(graphed(function, X), op("sigmoid", op("exp", x()))), Match)
 
 
+def test_a_half_that_is_only_widened_and_narrowed_again_is_itself(graphed: Any) -> None:
+    half = X.half()
+    assert isinstance(at_end(graphed(lambda a: torch.sigmoid(torch.exp(a).float().half()), half), op("sigmoid", op("exp", x()))), Match)
+    widened = at_end(graphed(lambda a: torch.sigmoid(torch.exp(a).half().float()), X), op("sigmoid", op("exp", x())))
+    assert isinstance(widened, Miss)  # narrowing first loses bits
+
+
 def test_a_real_cast_is_not_looked_through(graphed: Any) -> None:
     found = at_end(graphed(lambda a: torch.sigmoid(torch.exp(a).to(torch.float16)), X), op("sigmoid", op("exp", x())))
     assert isinstance(found, Miss)
