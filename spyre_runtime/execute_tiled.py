@@ -12,6 +12,7 @@ import random
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from torch import Tensor
 
@@ -103,9 +104,11 @@ class TiledProgram:
         return sticks
 
 
-def _mutated(link: Link) -> tuple[str, ...]:
-    written = {link.storage(op.output).name for op in link.graph.ops if op.on_device and link.buffers[op.output].alias}
-    return tuple(name for name in link.plan.inputs if name in written)
+def _mutated(compilation: Compilation) -> tuple[str, ...]:
+    """Inputs that the graph writes, in the plan's order."""
+    graph = compilation.padded
+    written = {graph.storage(op.output).name for op in graph.device_ops() if graph.buffer(op.output).alias}
+    return tuple(name for name in compilation.plan.inputs if name in written)
 
 
 def _lifetimes(link: Link) -> dict[int, tuple[str, ...]]:
@@ -144,7 +147,7 @@ def link(compilation: Compilation, profile: Profile, options: TiledOptions | Non
     planned = {op.name: op for op in plan.ops}
     steps = tuple(link_op(planned[op.name], op, joined) if op.on_device else op for op in graph.ops)
     host = HostGraph(compilation.functional, graph, rules)
-    program = TiledProgram(compilation, options, rules, joined, steps, _lifetimes(joined), _mutated(joined), host, faults)
+    program = TiledProgram(compilation, options, rules, joined, steps, _lifetimes(joined), _mutated(compilation), host, faults)
     check_plan(program, profile)
     return program
 
@@ -205,14 +208,21 @@ def lx_slots(link: Link) -> list[LxSlot]:
 
 
 def tiled_program(compilation: Compilation, profile: Profile, options: TiledOptions, rules: NumberRules | None) -> Program:
-    """`link`, in the form in which the fast executor gives its programs: all placeholders' carriers in, all outputs' carriers out."""
-    program = link(compilation, profile, options, rules)
+    """`link`, in the form in which the fast executor gives its programs: all placeholders' carriers in, all outputs' carriers out.
+
+    The plan is linked and checked on the first call, so that a finding reaches the caller and not the compiler around it.
+    """
     placeholders = compilation.functional.graph.find_nodes(op="placeholder")
     tensors = [i for i, n in enumerate(placeholders) if isinstance(n.meta.get("val"), Tensor)]
-    names = dict(zip(program.link.plan.inputs, tensors, strict=True))
+    position = dict(zip(compilation.plan.inputs, tensors, strict=True))
+
+    @cache
+    def program() -> TiledProgram:
+        return link(compilation, profile, options, rules)
+
     return Program(
-        run=lambda *carriers: program.run([carriers[i] for i in tensors]),
+        run=lambda *carriers: program().run([carriers[i] for i in tensors]),
         outputs=tuple(output_samples(compilation.functional)),
-        mutated=tuple(names[name] for name in program.mutated),
+        mutated=tuple(position[name] for name in _mutated(compilation)),
         code=str(compilation.plan),
     )

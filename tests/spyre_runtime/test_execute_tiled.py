@@ -190,6 +190,28 @@ def test_settings_choose_the_executor() -> None:
     assert torch.equal(fast, tiled)
 
 
+def test_a_finding_reaches_the_caller_of_a_compiled_function() -> None:
+    # Rows of 100 put the second tensor off a stick boundary; the June front-end compiles that all the same.
+    torch._dynamo.reset()
+    run = torch.compile(lambda a, b: torch.cat([a, b], 0), backend="spyre", dynamic=False)
+    inputs = half(70, 100).to("spyre"), half(3, 100).to("spyre")
+    with torch.no_grad(), device_settings(executor="tiled"), pytest.raises(FindingError, match="out-of-bounds at op2") as caught:
+        run(*inputs)
+    assert caught.value.finding.cores and caught.value.finding.stick is not None
+
+
+def test_unrounded_numerics_run_tiled_as_well() -> None:
+    torch._dynamo.reset()
+    run = torch.compile(lambda a, b: torch.softmax(a @ b, -1), backend="spyre", dynamic=False)
+    results = []
+    for executor in ("fast", "tiled"):
+        with torch.no_grad(), device_settings(executor=executor, numerics="fp32"):
+            torch.manual_seed(0)
+            inputs = torch.randn(64, 64).to("spyre", torch.float16), torch.randn(64, 64).to("spyre", torch.float16)
+            results.append(run(*inputs).to("cpu", torch.float32))
+    assert torch.allclose(results[0], results[1], atol=1e-6)
+
+
 class TorchNorm(torch.nn.Module):
     """RMSNorm by torch's own function, which the device takes."""
 
