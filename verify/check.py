@@ -135,7 +135,9 @@ def _pad(rule: Pad, adapter: Adapter, effort: int) -> Verdict:
             return of_decision(rule, adapter, chosen, decision)
     decision = decide_all(claims, effort, {edge for edge, _ in rule.header.accepts}, guess=False)
     found = rung_padding.tolerances(rule, adapter)
-    noninterference = Evidence("7 padding", rung_padding.describe(found), tuple((f"{t.tensor}_ignores", ", ".join(t.ignored)) for t in found))
+    noninterference = Evidence(
+        "7 padding", rung_padding.describe(found), tuple((f"{t.tensor}_ignores", ", ".join(t.ignored)) for t in found)
+    )
     decision = replace(decision, evidence=(*decision.evidence, noninterference))
     if decision.status == REFUTED:
         # The fill is the author's to choose, so a guard on the data is not the mend.
@@ -153,7 +155,9 @@ def _require(rule: Require, adapter: Adapter) -> Verdict:
     """The examples say what they should: every accepted config meets the condition, every refused one does not."""
     for side, examples, wanted in (("accepted", rule.accepted, True), ("refused", rule.refused, False)):
         if not examples:
-            return _plain(rule, adapter, "WRONG", REFUTED, f"no {side} example shows that the condition can be {'met' if wanted else 'violated'}")
+            return _plain(
+                rule, adapter, "WRONG", REFUTED, f"no {side} example shows that the condition can be {'met' if wanted else 'violated'}"
+            )
         for fields in examples:
             config = _record(dict(fields))
             holds = all(evaluate_condition(part, _names(config)) for part in conjuncts(rule.condition))
@@ -165,7 +169,9 @@ def _require(rule: Require, adapter: Adapter) -> Verdict:
     count = len(rule.accepted) + len(rule.refused)
     fields_read = sorted({n.name for n in walk(rule.condition) if isinstance(n, Attribute)})
     how = f"{count} example configs fall on the sides they are listed under"
-    return replace(_plain(rule, adapter, "EXACT", PROVED, how), evidence=(Evidence("0 examples", f"reads {', '.join(fields_read) or 'nothing'}"),))
+    return replace(
+        _plain(rule, adapter, "EXACT", PROVED, how), evidence=(Evidence("0 examples", f"reads {', '.join(fields_read) or 'nothing'}"),)
+    )
 
 
 def _record(fields: Mapping[str, object]) -> Mapping[str, object]:

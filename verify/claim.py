@@ -88,7 +88,12 @@ def _with_attribute(claim: Claim, name: str, value: Expr | None) -> Claim:
     if value is None:
         return replace(claim, where=(*claim.where, (name, ScalarType("scalar"))))
     scope = {name: value}
-    return replace(claim, left=substitute(claim.left, scope), right=substitute(claim.right, scope), guard=tuple(substitute(g, scope) for g in claim.guard))
+    return replace(
+        claim,
+        left=substitute(claim.left, scope),
+        right=substitute(claim.right, scope),
+        guard=tuple(substitute(g, scope) for g in claim.guard),
+    )
 
 
 def inlined(expression: Expr, bindings: Bindings) -> Expr:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from adapterc.verify import floats, reals
@@ -14,7 +15,7 @@ from adapterc.verify.terms import Term, ordered
 from numpy.typing import NDArray
 
 Pairs = Sequence[tuple[Term, Term]]
-Mask = NDArray[np.bool_]
+Mask = NDArray[Any]
 
 
 def keeps(instance: Instance) -> Callable[[str], bool]:
@@ -38,7 +39,7 @@ def admitted(instance: Instance, batch: Batch) -> Mask:
     if not instance.guards:
         return np.ones(batch.count, dtype=bool)
     found = floats.run(instance.guards, batch.values, batch.count, test_format(instance))
-    return np.all([np.asarray(found.of(g), dtype=bool) for g in instance.guards], axis=0)
+    return np.asarray(np.all([np.asarray(found.of(g), dtype=bool) for g in instance.guards], axis=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def _or_none(found: Mask | None, none: Mask) -> Mask:
     return none if found is None else found
 
 
-def _stack(rows: Sequence[NDArray[np.generic]], batch: Batch) -> Wide:
+def _stack(rows: Sequence[NDArray[Any]], batch: Batch) -> Wide:
     return np.array([np.broadcast_to(np.asarray(r, dtype=np.longdouble), (batch.count,)) for r in rows]).reshape(len(rows), batch.count)
 
 

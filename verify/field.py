@@ -527,8 +527,10 @@ class Point:
         total = self.number(Fraction(0))
         for item in items:
             total = self.add(total, item)
-        return total if not all(i.positive for i in items) or not items else Element(
-            total.residue, total.poly, total.exps, True, total.infinite, total.degree
+        return (
+            total
+            if not all(i.positive for i in items) or not items
+            else Element(total.residue, total.poly, total.exps, True, total.infinite, total.degree)
         )
 
     def _constant(self, payload: Payload) -> Element:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from adapterc.verify import scalar_math as M
@@ -22,20 +23,20 @@ NEVER_ROUNDS = frozenset({"neg", "abs", "maximum", "minimum", "amax", "amin", "w
 class Run:
     """Values by term serial, and where a finite computation below a term overflowed (per sample; a term that cannot is absent)."""
 
-    values: Mapping[int, NDArray[np.generic]]
-    overflows: Mapping[int, NDArray[np.bool_]]
+    values: Mapping[int, NDArray[Any]]
+    overflows: Mapping[int, NDArray[Any]]
 
-    def of(self, term: Term) -> NDArray[np.generic]:
+    def of(self, term: Term) -> NDArray[Any]:
         return self.values[term.serial]
 
-    def overflow(self, term: Term) -> NDArray[np.bool_] | None:
+    def overflow(self, term: Term) -> NDArray[Any] | None:
         return self.overflows.get(term.serial)
 
 
 def run(roots: Iterable[Term], samples: Mapping[int, Wide], count: int, format_name: str) -> Run:
     """Evaluate `roots` on `count` samples of each variable (by serial), already representable in their dtype."""
-    values: dict[int, NDArray[np.generic]] = {}
-    overflows: dict[int, NDArray[np.bool_]] = {}
+    values: dict[int, NDArray[Any]] = {}
+    overflows: dict[int, NDArray[Any]] = {}
     with np.errstate(all="ignore"):
         for term in ordered(roots):
             if term.op == "var":
@@ -69,7 +70,7 @@ def _target(term: Term, format_name: str) -> Format | None:
     return FORMATS[format_name if term.dtype == "float" else term.dtype]
 
 
-def _operand(term: Term, value: NDArray[np.generic], user: Term, format_name: str) -> Wide:
+def _operand(term: Term, value: NDArray[Any], user: Term, format_name: str) -> Wide:
     """A number without a dtype takes the format of what it meets."""
     wide = np.asarray(value, dtype=M.LD)
     if term.dtype == "weak" and not user.wide:
@@ -79,7 +80,7 @@ def _operand(term: Term, value: NDArray[np.generic], user: Term, format_name: st
     return wide
 
 
-def _apply(term: Term, operands: list[NDArray[np.generic]], count: int, format_name: str) -> NDArray[np.generic]:
+def _apply(term: Term, operands: list[NDArray[Any]], count: int, format_name: str) -> NDArray[Any]:
     op = term.op
     if op == "const":
         if isinstance(term.payload, bool):
@@ -87,7 +88,7 @@ def _apply(term: Term, operands: list[NDArray[np.generic]], count: int, format_n
         return np.full(count, M.constant_value(term.payload, format_name), dtype=M.LD)
     if op in ("and", "or", "xor", "not"):
         flags = [np.asarray(o, dtype=bool) for o in operands]
-        return ~flags[0] if op == "not" else {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}[op](*flags)
+        return np.asarray(~flags[0] if op == "not" else {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}[op](*flags))
     if op in M.COMPARE:
         joint = "float" if any(a.dtype not in ("weak", "weakint") for a in term.args) else "weak"
         dtypes = {a.dtype for a in term.args} - {"weak", "weakint", "bool", "int64", "int32"}
@@ -103,7 +104,7 @@ def _apply(term: Term, operands: list[NDArray[np.generic]], count: int, format_n
     return apply_wide(term, wide, count)
 
 
-def apply_wide(term: Term, wide: list[Wide], count: int) -> NDArray[np.generic]:
+def apply_wide(term: Term, wide: list[Wide], count: int) -> NDArray[Any]:
     """An op on long doubles, before any rounding."""
     op = term.op
     if op in M.UNARY and len(wide) == 1:
@@ -114,16 +115,16 @@ def apply_wide(term: Term, wide: list[Wide], count: int) -> NDArray[np.generic]:
         case "cast":
             target = str(term.payload)
             if target == "bool":
-                return wide[0] != 0
+                return np.asarray(wide[0] != 0)
             return np.trunc(wide[0]) if target.startswith(("int", "uint")) else wide[0]
         case "isnan":
             return np.isnan(wide[0])
         case "sum":
-            return np.sum(M.stacked(wide, count), axis=0)
+            return np.asarray(np.sum(M.stacked(wide, count), axis=0))
         case "prod":
-            return np.prod(M.stacked(wide, count), axis=0)
+            return np.asarray(np.prod(M.stacked(wide, count), axis=0))
         case "dot":
-            return np.sum(M.stacked(wide[::2], count) * M.stacked(wide[1::2], count), axis=0)
+            return np.asarray(np.sum(M.stacked(wide[::2], count) * M.stacked(wide[1::2], count), axis=0))
         case "amax" | "amin":
             fold = M.maximum if op == "amax" else M.minimum
             value = wide[0]
@@ -136,7 +137,7 @@ def apply_wide(term: Term, wide: list[Wide], count: int) -> NDArray[np.generic]:
             assert isinstance(term.payload, tuple)
             k, descending = term.payload
             values, positions = M.sort_rows(M.stacked(wide, count), bool(descending))
-            return values[int(str(k))] if op == "kth" else positions[int(str(k))].astype(M.LD)
+            return np.asarray(values[int(str(k))] if op == "kth" else positions[int(str(k))], dtype=M.LD)
         case "select":
             rows = M.stacked(wide[1:], count)
             index = np.where(np.isfinite(wide[0]), wide[0], 0).astype(np.int64)

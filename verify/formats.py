@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Wide = NDArray[np.longdouble]
+Wide: TypeAlias = NDArray[Any]  # long doubles
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ FORMATS: Mapping[str, Format] = {
 }
 
 
-def round_to(values: NDArray[np.floating], target: Format) -> Wide:
+def round_to(values: NDArray[Any], target: Format) -> Wide:
     """`values` rounded to `target`, as long doubles; overflow gives infinity (DLFloat16: the largest value), NaN stays."""
     wide = np.asarray(values, dtype=np.longdouble)
     if target.name == "float32":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from adapterc.dsl.ast import Call, Expr, Literal, Name, names, walk
@@ -22,7 +23,7 @@ from adapterc.verify.instances import Instance, guard_terms
 from adapterc.verify.samples import ORDINARY, Batch
 from numpy.typing import NDArray
 
-Mask = NDArray[np.bool_]
+Mask = NDArray[Any]
 LEAST_ADMITTED = 4  # samples on which a guard must be shown to hold, or it is vacuous
 MODERATE = 4096
 
@@ -134,7 +135,7 @@ def mask_of(condition: Expr, instance: Instance, batch: Batch) -> Mask | None:
     if not found:
         return np.ones(batch.count, dtype=bool)
     values = floats.run(found, batch.values, batch.count, test_format(instance))
-    return np.all([np.asarray(values.of(t), dtype=bool) for t in found], axis=0)
+    return np.asarray(np.all([np.asarray(values.of(t), dtype=bool) for t in found], axis=0))
 
 
 def synthesise(

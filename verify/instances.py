@@ -91,7 +91,11 @@ def _candidates(claim: Claim) -> Iterator[tuple[dict[str, int], tuple[int, ...],
         for rest in (*rests, (3,), (1,)) if len(rests) > 1 else rests:
             yield {}, rest, "small"
         return
-    ranked = sorted(itertools.product(SMALL[:6], repeat=len(symbols)), key=lambda t: -len(set(t))) if len(symbols) <= 4 else _varied(len(symbols))
+    ranked = (
+        sorted(itertools.product(SMALL[:6], repeat=len(symbols)), key=lambda t: -len(set(t)))
+        if len(symbols) <= 4
+        else _varied(len(symbols))
+    )
     for count, choice in enumerate(ranked):
         yield dict(zip(symbols, choice, strict=True)), rests[count % len(rests)], "small"
         if count == 1:

@@ -70,8 +70,8 @@ class Interpreter:
     def truth(self, node: Expr) -> bool:
         """A condition that must be known while the expression is read."""
         value = self.evaluate(node)
-        if isinstance(value, Tensor) and value.shape == () and value.cells[()].op == "const":
-            value = value.cells[()].payload
+        if isinstance(value, Tensor) and value.shape == () and value.only.op == "const":
+            value = value.only.payload
         if not isinstance(value, bool):
             raise ShapeError("a condition on data cannot choose between forms: use `where`")
         return value
@@ -108,7 +108,8 @@ class Interpreter:
         bound = bind(call)
         primitive = PRIMITIVES.get(spec.name)
         if primitive is not None:
-            return primitive(self, **{name: self.evaluate(value) for name, value in bound.items()})
+            found: Value = primitive(self, **{name: self.evaluate(value) for name, value in bound.items()})
+            return found
         if spec.primitive:
             raise ShapeError(f"`{spec.name}` has no value in the checker")
         # Arguments are evaluated outside the kernel; the definition sees them as names (literals stay, definitions choose by them).
@@ -169,18 +170,18 @@ class Interpreter:
             index = (*index, Rest())
         require(sum(isinstance(i, Rest) for i in index) == 1, "one `...` at most")
         x, at = base, 0
-        for item in index:
-            lead = (slice(None),) * at
-            if isinstance(item, Rest):
+        for part in index:
+            lead: tuple[Any, ...] = (slice(None),) * at
+            if isinstance(part, Rest):
                 at += len(base.shape) - consumed
-            elif isinstance(item, Slice):
-                x = Tensor(x.cells[(*lead, self._slice(item, x.shape[at]))], x.dtype)
+            elif isinstance(part, Slice):
+                x = Tensor(x.cells[(*lead, self._slice(part, x.shape[at]))], x.dtype)
                 at += 1
-            elif isinstance(item, Literal) and item.value is None:
+            elif isinstance(part, Literal) and part.value is None:
                 x = Tensor(x.cells[(*lead, None)], x.dtype)
                 at += 1
             else:
-                value = self.evaluate(item)
+                value = self.evaluate(part)
                 if isinstance(value, Tensor):
                     taken = PRIMITIVES["index_select"](self, x=x, dim=at, index=value)
                     assert isinstance(taken, Tensor)
@@ -204,7 +205,7 @@ class Interpreter:
     def static(self, value: Value, what: str = "a size") -> int:
         """An integer that must be known: a size, or a tensor of rank 0 that folded to a constant."""
         if isinstance(value, Tensor) and value.shape == ():
-            found = number(value.cells[()])
+            found = number(value.only)
             require(found is not None, f"{what} must be known before the model runs")
             return integer(found, what)
         return integer(value, what)
@@ -225,7 +226,9 @@ def _below(op: str) -> frozenset[str]:
         # The form depends on the arguments (einsum, conv): all of these are contractions.
         return frozenset({"matmul"})
     assert body is not None
-    used = {lookup(n).name for n in walk(body) if isinstance(n, Call)} | ({"index_select"} if any(isinstance(n, Subscript) for n in walk(body)) else set())
+    used = {lookup(n).name for n in walk(body) if isinstance(n, Call)} | (
+        {"index_select"} if any(isinstance(n, Subscript) for n in walk(body)) else set()
+    )
     return frozenset().union(*(_below(u) for u in used)) - PLAIN
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from adapterc.dsl.ast import Call, Expr, Literal, walk
@@ -19,7 +20,7 @@ from adapterc.verify.terms import Term
 from adapterc.verify.verdict import PROVED, REFUTED, TESTED, UNDECIDED, Counterexample, Evidence
 from numpy.typing import NDArray
 
-Mask = NDArray[np.bool_]
+Mask = NDArray[Any]
 Pair = tuple[Term, Term]
 BIG = 20_000  # terms beyond which an instance is only looked at structurally
 
@@ -70,9 +71,15 @@ def decide(claim: Claim, seed: int = 0, effort: int = 1, guess: bool = True, bri
     all_pairs = [differing(i.pairs) for i in usable]
     sizes = Evidence("sizes", "; ".join(i.describe() for i in usable), (("instances", len(usable)),))
     if not any(all_pairs):
-        kind = "index algebra: every element of both sides is the same element of the inputs" if _layout_only(usable) else "both sides are the same computation, element by element"
+        kind = (
+            "index algebra: every element of both sides is the same element of the inputs"
+            if _layout_only(usable)
+            else "both sides are the same computation, element by element"
+        )
         return Decision("EXACT", PROVED, kind, (Evidence("1 index algebra", kind), sizes))
-    cases = [_case(i, p, seed, effort) for i, p in zip(usable, all_pairs, strict=True) if p and len(i.arena.nodes) <= BIG and i.left.cells.size]
+    cases = [
+        _case(i, p, seed, effort) for i, p in zip(usable, all_pairs, strict=True) if p and len(i.arena.nodes) <= BIG and i.left.cells.size
+    ]
     if not cases:
         return Decision("WRONG", UNDECIDED, "every instance is too large to run", (sizes,))
     if claim.guard and sum(int((c.allowed & (c.batch.kind == ORDINARY)).sum()) for c in cases) < G.LEAST_ADMITTED:
@@ -112,7 +119,9 @@ def _misfit(claim: Claim, catalogue: Catalogue, guess: bool) -> Decision | None:
     if not faulty:
         return None
     first = faulty[0]
-    example = Counterexample(tuple(sorted(first.sizes.items())), (), (), f"shape {list(first.left.shape)}", first.fault, "shapes", first.rest)
+    example = Counterexample(
+        tuple(sorted(first.sizes.items())), (), (), f"shape {list(first.left.shape)}", first.fault, "shapes", first.rest
+    )
     evidence = (Evidence("0 shapes", first.fault),)
     if guess:
         for condition in G.size_candidates(claim):
@@ -145,7 +154,9 @@ def _unequal(claim: Claim, cases: list[Case], bad: list[Mask], seed: int, effort
     ordinary = any((b & (c.batch.kind == ORDINARY)).any() for b, c in zip(bad, cases, strict=True))
     where = KIND_NAMES[min(int(c.batch.kind[b].min()) for b, c in zip(bad, cases, strict=True) if b.any())]
     share = sum(int(b.sum()) for b in bad), sum(c.batch.count for c in cases)
-    refutation = Evidence("6 values", f"{share[0]} of {share[1]} samples part over the reals, first among {where}", (("different", share[0]),))
+    refutation = Evidence(
+        "6 values", f"{share[0]} of {share[1]} samples part over the reals, first among {where}", (("different", share[0]),)
+    )
     close = rung_approx.enclose([c.instance for c in cases], [c.pairs for c in cases])
     if close is not None:
         status = PROVED if close.proved else TESTED
@@ -169,7 +180,9 @@ def _sentence(example: Counterexample) -> str:
 
 def _example(cases: Sequence[Case], bad: Sequence[Mask]) -> Counterexample:
     """The smallest instance that fails, with its values made plain."""
-    ranked = sorted((c for c in zip(cases, bad, strict=True) if c[1].any()), key=lambda cb: sum(t.cells.size for t in cb[0].instance.inputs.values()))
+    ranked = sorted(
+        (c for c in zip(cases, bad, strict=True) if c[1].any()), key=lambda cb: sum(t.cells.size for t in cb[0].instance.inputs.values())
+    )
     case, mask = ranked[0]
     instance = case.instance
     allowed_test = real_test(instance)
@@ -186,7 +199,9 @@ def _example(cases: Sequence[Case], bad: Sequence[Mask]) -> Counterexample:
 def _guarded(
     claim: Claim, cases: list[Case], bad: list[Mask], seed: int, effort: int, signs: bool
 ) -> tuple[tuple[Expr, ...], Decision] | None:
-    useful = sorted(zip(cases, bad, strict=True), key=lambda cb: (not cb[1].any(), abs(sum(t.cells.size for t in cb[0].instance.inputs.values()) - 6)))[:2]
+    useful = sorted(
+        zip(cases, bad, strict=True), key=lambda cb: (not cb[1].any(), abs(sum(t.cells.size for t in cb[0].instance.inputs.values()) - 6))
+    )[:2]
     trials = [G.Trial(c.instance, c.batch, b, (c.batch.kind != NONFINITE) & c.allowed) for c, b in useful]
     decisions: dict[str, Decision] = {}
 
@@ -312,7 +327,8 @@ def _ieee(found: Sequence[rung_exhaustive.Exhaustion]) -> list[rung_exhaustive.E
 
 def _exhaustive_evidence(found: tuple[rung_exhaustive.Exhaustion, ...]) -> Evidence:
     text = "; ".join(
-        f"{e.format}: {e.different} of {e.values} differ ({e.zero_sign} in the sign of zero, {e.nonfinite} at non-finite inputs)" for e in found
+        f"{e.format}: {e.different} of {e.values} differ ({e.zero_sign} in the sign of zero, {e.nonfinite} at non-finite inputs)"
+        for e in found
     )
     return Evidence("2 exhaustive 16-bit", text, tuple((f"{e.format}_different", e.different) for e in found))
 
@@ -326,13 +342,13 @@ def _format_failures(cases: Sequence[Case]) -> list[Mask]:
             scale = np.maximum(np.maximum(np.abs(parted.left), np.abs(parted.right)).max(axis=0, initial=0), 1.0)
             large = np.abs(parted.left - parted.right) > scale[None, :] / 16
         usual = np.isfinite(parted.left) & np.isfinite(parted.right) & ~parted.overflow
-        found.append((large & usual & parted.apart).any(axis=0) & (case.batch.kind != NONFINITE) & (case.batch.kind != EXTREME) & case.allowed)
+        found.append(
+            (large & usual & parted.apart).any(axis=0) & (case.batch.kind != NONFINITE) & (case.batch.kind != EXTREME) & case.allowed
+        )
     return found
 
 
-def _unequal_in_format(
-    claim: Claim, cases: list[Case], bad: list[Mask], seed: int, effort: int, guess: bool, sizes: Evidence
-) -> Decision:
+def _unequal_in_format(claim: Claim, cases: list[Case], bad: list[Mask], seed: int, effort: int, guess: bool, sizes: Evidence) -> Decision:
     case, mask = next((c, b) for c, b in zip(cases, bad, strict=True) if b.any())
     name = test_format(case.instance)
     index = best_sample(case.instance, case.batch, mask)
@@ -370,7 +386,11 @@ def _classified(
     evidence = [e for e in (proof, _exhaustive_evidence(exhaustion) if exhaustion else None) if e is not None]
     relative = max((d.relative for _, d in found), default=0.0)
     samples = sum(c.batch.count for c in cases)
-    evidence.append(Evidence("6 values", f"{samples} samples; largest relative difference {relative:.2g}", (("samples", samples), ("relative", relative))))
+    evidence.append(
+        Evidence(
+            "6 values", f"{samples} samples; largest relative difference {relative:.2g}", (("samples", samples), ("relative", relative))
+        )
+    )
     evidence.append(sizes)
     status = PROVED if proof is not None else TESTED
     basis = proof.detail if proof else f"{samples} samples over {len(cases)} choices of sizes agree over the reals"

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 Primitive: TypeAlias = Callable[..., Any]
 Reducer: TypeAlias = Callable[["Interpreter", tuple[Term, ...], str], Term]
 
-_UNARY = "exp expm1 log log1p sqrt sigmoid tanh erf sin cos atan abs floor round isnan".split()
+_UNARY = ["exp", "expm1", "log", "log1p", "sqrt", "sigmoid", "tanh", "erf", "sin", "cos", "atan", "abs", "floor", "round", "isnan"]
 _BINARY = {
-    **{op: op for op in "add sub mul div pow maximum minimum eq ne lt le gt ge".split()},
+    **{op: op for op in ["add", "sub", "mul", "div", "pow", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge"]},
     "bitwise_and": "and",
     "bitwise_or": "or",
     "bitwise_xor": "xor",
@@ -66,8 +66,7 @@ def _exact_binary(op: str, a: int | Fraction, b: int | Fraction) -> Value:
             return a * b
         case "div":
             require(b != 0, "division by zero")
-            quotient = Fraction(a) / Fraction(b)
-            return quotient
+            return Fraction(a) / Fraction(b)
         case "pow" if Fraction(b).denominator == 1 and abs(b) <= 64 and not (a == 0 and b < 0):
             power = Fraction(a) ** int(b)
             return int(power) if isinstance(a, int) and power.denominator == 1 else power
@@ -108,8 +107,7 @@ def _sqrt(run: Interpreter, x: Value) -> Value:
 def _where(run: Interpreter, condition: Value, a: Value, b: Value) -> Value:
     if isinstance(condition, bool):
         condition = run.tensor(condition)
-    chosen = run.map("where", _as_bool(run, condition), a, b)
-    return chosen
+    return run.map("where", _as_bool(run, condition), a, b)
 
 
 def _as_bool(run: Interpreter, value: Value) -> Tensor:
@@ -144,7 +142,9 @@ def _to(run: Interpreter, x: Value, dtype: Value) -> Value:
 # Reductions -------------------------------------------------------------------------------------------------------------------------------
 
 
-def _reduce(run: Interpreter, x: Tensor, dims: tuple[int, ...], keepdim: bool, function: Callable[[tuple[Term, ...]], Term]) -> NDArray[Any]:
+def _reduce(
+    run: Interpreter, x: Tensor, dims: tuple[int, ...], keepdim: bool, function: Callable[[tuple[Term, ...]], Term]
+) -> NDArray[Any]:
     keep = [d for d in range(len(x.shape)) if d not in dims]
     require(all(d < len(x.shape) for d in dims), "a number has no dimension to reduce")
     moved = x.cells.transpose([*keep, *dims])
@@ -349,7 +349,7 @@ def _narrow(run: Interpreter, x: Tensor, dim: Value, start: Value, length: Value
     first, count = run.static(start), run.static(length)
     at = axis(dim, len(x.shape))
     first = first + x.shape[at] if first < 0 else first
-    require(0 <= first and count >= 0 and first + count <= x.shape[at], f"{first}+{count} is out of range for {x.shape[at]}")
+    require(first >= 0 and count >= 0 and first + count <= x.shape[at], f"{first}+{count} is out of range for {x.shape[at]}")
     return _slice(run, x, dim, first, first + count)
 
 
@@ -398,7 +398,7 @@ def _pad(run: Interpreter, x: Tensor, dim: Value, before: Value, after: Value, v
     require(fill.shape == (), "the fill of a pad is one number")
     back = len(x.shape) - 1 - axis(dim, len(x.shape))
     widths = (0, 0) * back + (run.static(before), run.static(after))
-    return T.pad(x, widths, convert(run.arena, fill.cells[()], x.dtype))
+    return T.pad(x, widths, convert(run.arena, fill.only, x.dtype))
 
 
 def _channel(run: Interpreter, v: Tensor, like: Tensor) -> Tensor:
@@ -500,7 +500,7 @@ def _listed(run: Interpreter, values: Value, dtype: Value = None) -> Tensor:
     kind = dtype if isinstance(dtype, str) else "int64" if whole else "float"
     cells = np.empty(len(values), dtype=object)
     for i, v in enumerate(values):
-        cells[i] = convert(run.arena, run.tensor(v).cells[()], kind)
+        cells[i] = convert(run.arena, run.tensor(v).only, kind)
     return Tensor(cells, kind)
 
 
@@ -508,7 +508,7 @@ def _full(run: Interpreter, sizes: Value, value: Value, dtype: Value = None) -> 
     shape = T.sizes(sizes if isinstance(sizes, tuple) else (sizes,))
     require(all(n >= 0 for n in shape), f"the shape {list(shape)} has a negative size")
     T.fits(math.prod(shape), f"the shape {list(shape)}")
-    cell = run.tensor(value).cells[()]
+    cell = run.tensor(value).only
     kind = dtype if isinstance(dtype, str) else "float" if cell.dtype == "weak" else "int64" if cell.dtype == "weakint" else cell.dtype
     cells = np.empty(shape, dtype=object)
     cells[...] = convert(run.arena, cell, kind)
@@ -652,12 +652,76 @@ PRIMITIVES: Mapping[str, Primitive] = {
 }
 
 ROUNDING = frozenset(
-    "add sub mul div pow exp expm1 log log1p sqrt sigmoid tanh erf sin cos atan sum prod cumsum cumprod softmax logsumexp matmul to".split()
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "pow",
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "sqrt",
+        "sigmoid",
+        "tanh",
+        "erf",
+        "sin",
+        "cos",
+        "atan",
+        "sum",
+        "prod",
+        "cumsum",
+        "cumprod",
+        "softmax",
+        "logsumexp",
+        "matmul",
+        "to",
+    ]
 )
-_ELEMENTWISE_EXACT = frozenset("neg abs floor round maximum minimum eq ne lt le gt ge where logical_and logical_or logical_not isnan".split())
+_ELEMENTWISE_EXACT = frozenset(
+    [
+        "neg",
+        "abs",
+        "floor",
+        "round",
+        "maximum",
+        "minimum",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "where",
+        "logical_and",
+        "logical_or",
+        "logical_not",
+        "isnan",
+    ]
+)
 # Ops on sizes and constants, which say nothing about how elements are computed.
 PLAIN = frozenset(
-    "size numel rank length dtype_of is_bool finfo_min finfo_max finfo_eps finfo_tiny stick gcd lcm lpf smooth is_integer is_power_of_two "
-    "contains choose".split()
+    [
+        "size",
+        "numel",
+        "rank",
+        "length",
+        "dtype_of",
+        "is_bool",
+        "finfo_min",
+        "finfo_max",
+        "finfo_eps",
+        "finfo_tiny",
+        "stick",
+        "gcd",
+        "lcm",
+        "lpf",
+        "smooth",
+        "is_integer",
+        "is_power_of_two",
+        "contains",
+        "choose",
+    ]
 )
-POINTWISE = (ROUNDING - frozenset("sum prod cumsum cumprod softmax logsumexp matmul".split())) | _ELEMENTWISE_EXACT
+POINTWISE = (ROUNDING - frozenset(["sum", "prod", "cumsum", "cumprod", "softmax", "logsumexp", "matmul"])) | _ELEMENTWISE_EXACT

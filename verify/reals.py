@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from adapterc.verify import scalar_math as M
@@ -52,15 +53,17 @@ def run(
                 error = np.where((found.value == 0) & finite, np.maximum(error, UNDERFLOW), error)
             else:
                 lost = np.zeros(count, dtype=bool)
-            # Infinity and NaN made of exactly known operands are exact.
-            known = np.all([np.isfinite(a.error) for a in args], axis=0) if args else np.ones(count, dtype=bool)
+            # Infinity and NaN are exact where an operand is, or all are known exactly; 1 / (0 ± e) is not infinite.
+            bounded = np.all([np.isfinite(a.error) for a in args], axis=0) if args else np.ones(count, dtype=bool)
+            inherited = np.any([~np.isfinite(a.value) for a in args], axis=0) if args else bounded
+            known = bounded & (inherited | np.all([a.error == 0 for a in args], axis=0))
             error = np.where(~np.isfinite(found.value) & known, 0, error)
             error = np.where(lost, np.inf, error)
             values[term.serial] = Real(found.value, error)
     return values
 
 
-def agree(left: Real, right: Real) -> NDArray[np.bool_]:
+def agree(left: Real, right: Real) -> NDArray[Any]:
     """Where the two may be the same real number (or are undefined alike)."""
     with np.errstate(all="ignore"):
         a, b = left.value, right.value
@@ -104,7 +107,9 @@ def _apply(term: Term, args: list[Real], count: int, format_name: str, keeps: Ca
 def _constant(term: Term, count: int, format_name: str) -> Real:
     value = np.full(count, M.constant_value(term.payload, format_name), dtype=M.LD)
     long = isinstance(term.payload, Fraction) and term.payload.denominator > DOUBLE_DIGITS
-    whole = isinstance(term.payload, int | bool | tuple) or (isinstance(term.payload, Fraction) and term.payload.denominator & (term.payload.denominator - 1) == 0)
+    whole = isinstance(term.payload, int | bool | tuple) or (
+        isinstance(term.payload, Fraction) and term.payload.denominator & (term.payload.denominator - 1) == 0
+    )
     relative = 2.0**-52 if long else 0.0 if whole else UNIT
     return Real(value, np.where(np.isfinite(value), np.abs(value) * M.LD(relative), 0))
 
@@ -161,9 +166,9 @@ def _error(term: Term, value: Wide, v: list[Wide], e: list[Wide], count: int) ->
         case "maximum" | "minimum":
             return np.maximum(e[0], e[1])
         case "amax" | "amin" | "kth":
-            return np.max(M.stacked(e, count), axis=0)
+            return np.asarray(np.max(M.stacked(e, count), axis=0))
         case "sum":
-            return np.sum(M.stacked(e, count), axis=0) + len(v) * 2 * UNIT * np.sum(np.abs(M.stacked(v, count)), axis=0)
+            return np.asarray(np.sum(M.stacked(e, count), axis=0) + len(v) * 2 * UNIT * np.sum(np.abs(M.stacked(v, count)), axis=0))
         case "dot":
             total = np.zeros(count, dtype=M.LD)
             for i in range(0, len(v), 2):
@@ -171,7 +176,7 @@ def _error(term: Term, value: Wide, v: list[Wide], e: list[Wide], count: int) ->
             return total
         case "prod":
             relative = sum((np.where(x == 0, 0, err / np.abs(x)) for x, err in zip(v, e, strict=True)), start=np.zeros(count, dtype=M.LD))
-            return size * (np.expm1(relative) + 4 * len(v) * UNIT)
+            return np.asarray(size * (np.expm1(relative) + 4 * len(v) * UNIT))
         case "pow":
             exponent_part = np.where(e[1] == 0, 0, np.abs(np.log(np.abs(v[0]))) * e[1])
             base_part = np.where(e[0] == 0, 0, np.abs(v[1]) * e[0] / np.abs(v[0]))

@@ -44,6 +44,9 @@ def _clipped(value: str) -> str:
 
 def quoted(predicate: str) -> str:
     """A predicate as a YAML scalar: quoted where YAML would read it otherwise."""
-    special = any(mark in predicate for mark in (": ", " #", "{", "}", "[", "]", "&", "*", "!", "|", ">", "'", '"', "%", "@", "`")) or predicate[:1] in "-?"
+    special = (
+        any(mark in predicate for mark in (": ", " #", "{", "}", "[", "]", "&", "*", "!", "|", ">", "'", '"', "%", "@", "`"))
+        or predicate[:1] in "-?"
+    )
     plain = predicate.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{plain}"' if special else predicate

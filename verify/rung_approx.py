@@ -67,7 +67,11 @@ def _by_cast(instances: Sequence[Instance], pairs: Sequence[Sequence[Pair]]) -> 
     worst, unit, name = 0.0, 0.0, ""
     for instance, differing in zip(instances, pairs, strict=True):
         kept = keeps(instance)
-        coarse = {str(t.payload) for t in ordered([t for p in differing for t in p]) if t.op == "cast" and t.payload in FORMATS and not kept(str(t.payload))}
+        coarse = {
+            str(t.payload)
+            for t in ordered([t for p in differing for t in p])
+            if t.op == "cast" and t.payload in FORMATS and not kept(str(t.payload))
+        }
         if not coarse:
             continue
         name = min(coarse, key=lambda c: FORMATS[c].precision)

@@ -13,7 +13,8 @@ from fractions import Fraction
 
 import numpy as np
 from adapterc.dsl.adapter import Adapter, Pad
-from adapterc.dsl.ast import Attribute, Call, Expr, Literal, Name, Sequence as Items, walk
+from adapterc.dsl.ast import Attribute, Call, Expr, Literal, Name, walk
+from adapterc.dsl.ast import Sequence as Items
 from adapterc.dsl.ops import bind, lookup, map_children, substitute
 from adapterc.dsl.printer import to_text
 from adapterc.dsl.types import RestDims, TensorType, Type
@@ -112,7 +113,9 @@ def tolerances(rule: Pad, adapter: Adapter | None = None) -> tuple[Tolerance, ..
     found = []
     for name, kind in rule.where:
         if grows(kind, rule.dim):
-            found.append(Tolerance(name, tuple(label for label, poison in POISONS.items() if _ignored(pad_claims(rule, adapter, {name: poison})[0]))))
+            found.append(
+                Tolerance(name, tuple(label for label, poison in POISONS.items() if _ignored(pad_claims(rule, adapter, {name: poison})[0])))
+            )
     return tuple(found)
 
 

@@ -69,7 +69,9 @@ def prove_reals(instances: Sequence[Instance], pairs: Sequence[Sequence[Pair]]) 
             return None
         if not _unsatisfiable(z3, [*encode.side_conditions, *guards, a != b]):
             return None
-    return Solved(f"z3 proved {len(questions)} distinct pair{'s' if len(questions) > 1 else ''} of elements equal for all real values", holds=True)
+    return Solved(
+        f"z3 proved {len(questions)} distinct pair{'s' if len(questions) > 1 else ''} of elements equal for all real values", holds=True
+    )
 
 
 def prove_ieee(instances: Sequence[Instance], pairs: Sequence[Sequence[Pair]]) -> Solved | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from adapterc.verify.formats import FORMATS, Wide, round_to
@@ -36,7 +37,7 @@ class Batch:
     def count(self) -> int:
         return len(self.kind)
 
-    def only(self, mask: NDArray[np.bool_]) -> Batch:
+    def only(self, mask: NDArray[Any]) -> Batch:
         return Batch({s: v[mask] for s, v in self.values.items()}, self.kind[mask])
 
     def rounded(self, instance: Instance, format_name: str) -> Batch:
@@ -59,11 +60,15 @@ def draw(instance: Instance, seed: int = 0, rounds: int = 6, format_name: str = 
     """Samples for every input of `instance`, representable in `format_name`."""
     rng = np.random.default_rng(seed)
     limits = index_limits(instance)
-    groups = {name: [t for t in tensor.cells.reshape(-1)] for name, tensor in instance.inputs.items()}
+    groups = {name: list(tensor.cells.reshape(-1)) for name, tensor in instance.inputs.items()}
     shapes = {name: tensor.shape for name, tensor in instance.inputs.items()}
     columns: list[tuple[int, dict[str, Wide]]] = []
     floats = [n for n, ts in groups.items() if ts and _is_float(ts[0])]
-    combos = list(itertools.product(MODES, repeat=len(floats))) if len(floats) <= 3 and len(instance.arena.nodes) < 400 else [(m,) * len(floats) for m in MODES]
+    combos = (
+        list(itertools.product(MODES, repeat=len(floats)))
+        if len(floats) <= 3 and len(instance.arena.nodes) < 400
+        else [(m,) * len(floats) for m in MODES]
+    )
     for repeat in range(rounds):
         for combo in combos:
             mode = dict(zip(floats, combo, strict=True))
@@ -95,7 +100,9 @@ def _is_float(term: Term) -> bool:
 def index_limits(instance: Instance) -> Mapping[int, int]:
     """How many items an integer input selects from, so that drawn indices are in range; negative where it names places to write."""
     limits: dict[int, int] = {}
-    roots = [t for pair in ([*instance.left.cells.reshape(-1)], [*(instance.right.cells.reshape(-1) if instance.right else [])]) for t in pair]
+    roots = [
+        t for pair in ([*instance.left.cells.reshape(-1)], [*(instance.right.cells.reshape(-1) if instance.right else [])]) for t in pair
+    ]
     for term in ordered(roots):
         if term.op == "select":
             for inner in _sources(term.args[0]):
@@ -118,19 +125,21 @@ def _discrete(rng: np.random.Generator, terms: list[Term], repeat: int, limits: 
             return np.zeros(len(terms), dtype=np.longdouble)
         if repeat % 5 == 4:
             return np.ones(len(terms), dtype=np.longdouble)
-        return (rng.random(len(terms)) < rng.choice([0.3, 0.7])).astype(np.longdouble)
+        return np.asarray(rng.random(len(terms)) < rng.choice([0.3, 0.7]), dtype=np.longdouble)
     tops = np.array([abs(limits.get(t.serial, 0)) for t in terms])
     if tops.all():
         # Negative limits mark places that are written: these are distinct, as index_copy and scatter ask.
         written = any(limits.get(t.serial, 0) < 0 for t in terms)
         if (written or repeat % 2) and len(set(tops)) == 1 and len(terms) <= tops[0]:
-            return rng.permutation(int(tops[0]))[: len(terms)].astype(np.longdouble)
+            return np.asarray(rng.permutation(int(tops[0]))[: len(terms)], dtype=np.longdouble)
         return (rng.random(len(terms)) * tops).astype(np.int64).astype(np.longdouble)
     low, high = ((-9, 10), (0, 10), (1, 100), (-100, 0))[repeat % 4]
     return rng.integers(low, high, len(terms)).astype(np.longdouble)
 
 
-def _ordinary(rng: np.random.Generator, terms: list[Term], shape: tuple[int, ...], mode: str, repeat: int, limits: Mapping[int, int]) -> Wide:
+def _ordinary(
+    rng: np.random.Generator, terms: list[Term], shape: tuple[int, ...], mode: str, repeat: int, limits: Mapping[int, int]
+) -> Wide:
     if not terms:
         return np.zeros(0, dtype=np.longdouble)
     if not _is_float(terms[0]):

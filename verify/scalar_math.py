@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from adapterc.verify.formats import FORMATS, Wide
@@ -69,7 +70,7 @@ BINARY: dict[str, Binary] = {
     "floor_div": np.floor_divide,
     "remainder": np.remainder,
 }
-COMPARE: dict[str, Callable[[Wide, Wide], NDArray[np.bool_]]] = {
+COMPARE: dict[str, Callable[[Wide, Wide], NDArray[Any]]] = {
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,
@@ -117,4 +118,3 @@ def sort_rows(rows: Wide, descending: bool) -> tuple[Wide, NDArray[np.intp]]:
     lifted = np.where(np.isnan(rows), -np.inf if descending else np.inf, key)
     positions = np.argsort(lifted, axis=0, kind="stable")
     return np.take_along_axis(rows, positions, axis=0), positions
-

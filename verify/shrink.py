@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from adapterc.verify.compare import over_reals
@@ -14,7 +15,7 @@ from adapterc.verify.terms import Term, variables
 from adapterc.verify.verdict import Counterexample
 from numpy.typing import NDArray
 
-Mask = NDArray[np.bool_]
+Mask = NDArray[Any]
 Test = Callable[[Batch], Mask]  # per sample: do the sides still part?
 PLAIN = (0.0, 1.0, -1.0, 2.0, -2.0, 3.0, 0.5)
 MOST_ELEMENTS = 48
@@ -23,7 +24,7 @@ MOST_ELEMENTS = 48
 def shrunk(instance: Instance, batch: Batch, index: int, test: Test) -> Batch:
     """The one sample `index` with its values made plain one at a time, as long as `test` keeps finding a difference."""
     current = {serial: values[index] for serial, values in batch.values.items()}
-    roots = [t for t in instance.left.cells.reshape(-1)] + ([t for t in instance.right.cells.reshape(-1)] if instance.right else [])
+    roots = list(instance.left.cells.reshape(-1)) + (list(instance.right.cells.reshape(-1)) if instance.right else [])
     used = {t.serial for t in variables(roots)}
     kind = int(batch.kind[index])
     for serial in list(current)[:MOST_ELEMENTS]:
@@ -47,7 +48,9 @@ def _options(value: np.longdouble) -> Sequence[float]:
     return (*PLAIN, *rounded, number)
 
 
-def counterexample(instance: Instance, sample: Batch, left: Sequence[object], right: Sequence[object], apart: Mask, format_name: str) -> Counterexample:
+def counterexample(
+    instance: Instance, sample: Batch, left: Sequence[object], right: Sequence[object], apart: Mask, format_name: str
+) -> Counterexample:
     """Describe one sample: `left`, `right` and `apart` per output element."""
     place = int(np.argmax(apart))
     shape = instance.left.shape
@@ -62,12 +65,12 @@ def counterexample(instance: Instance, sample: Batch, left: Sequence[object], ri
     )
 
 
-def _written(tensor: Tensor, values: Mapping[int, NDArray[np.longdouble]]) -> str:
+def _written(tensor: Tensor, values: Mapping[int, NDArray[Any]]) -> str:
     """A tensor as nested lists, as it would be written in Python."""
 
-    def write(cells: NDArray[np.object_]) -> str:
+    def write(cells: NDArray[Any]) -> str:
         if cells.ndim == 0:
-            term: Term = cells[()]
+            term: Term = cells.reshape(-1)[0]
             value = values[term.serial][0]
             return ("True" if value else "False") if term.dtype == "bool" else number_text(value)
         return "[" + ", ".join(write(c if isinstance(c, np.ndarray) else _boxed(c)) for c in cells) + "]"
@@ -75,7 +78,7 @@ def _written(tensor: Tensor, values: Mapping[int, NDArray[np.longdouble]]) -> st
     return write(tensor.cells)
 
 
-def _boxed(term: object) -> NDArray[np.object_]:
+def _boxed(term: object) -> NDArray[Any]:
     box = np.empty((), dtype=object)
     box[()] = term
     return box
@@ -90,8 +93,7 @@ def real_test(instance: Instance) -> Test:
     """Sides that part over the reals (root by root)."""
 
     def test(batch: Batch) -> Mask:
-        mask: Mask = over_reals(instance, instance.pairs, batch).apart.any(axis=0)
-        return mask
+        return np.asarray(over_reals(instance, instance.pairs, batch).apart.any(axis=0))
 
     return test
 

@@ -27,6 +27,12 @@ class Tensor:
     def shape(self) -> tuple[int, ...]:
         return self.cells.shape
 
+    @property
+    def only(self) -> Term:
+        """The element of a tensor of rank 0."""
+        found: Term = self.cells.reshape(-1)[0]
+        return found
+
 
 class ShapeError(Exception):
     """An op cannot be applied to these shapes, sizes or argument kinds."""

@@ -16,8 +16,40 @@ Payload: TypeAlias = int | Fraction | bool | str | tuple[object, ...] | None
 
 # Ops whose float result is one of their operands, a sign flip, or a truth value: they never round.
 EXACT_OPS = frozenset(
-    "const var neg abs maximum minimum fmax fmin amax amin where eq ne lt le gt ge and or not xor floor ceil round sign argmax argmin "
-    "argkth kth select isnan isinf".split()
+    [
+        "const",
+        "var",
+        "neg",
+        "abs",
+        "maximum",
+        "minimum",
+        "fmax",
+        "fmin",
+        "amax",
+        "amin",
+        "where",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "and",
+        "or",
+        "not",
+        "xor",
+        "floor",
+        "ceil",
+        "round",
+        "sign",
+        "argmax",
+        "argmin",
+        "argkth",
+        "kth",
+        "select",
+        "isnan",
+        "isinf",
+    ]
 )
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "and", "or", "xor"})
 REDUCTIONS = frozenset({"sum", "prod", "dot", "amax", "amin", "argmax", "argmin", "kth", "argkth"})
