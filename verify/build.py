@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from adapterc.verify.tensors import constant, promote
-from adapterc.verify.terms import INTEGER_DTYPES, Arena, Term
+from adapterc.verify.terms import INTEGER_DTYPES, Arena, Payload, Term
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 LOGICAL = frozenset({"and", "or", "xor", "not"})
@@ -116,7 +116,7 @@ def _negated(arena: Arena, term: Term, dtype: str) -> Term | None:
         if value == 0 and dtype not in INTEGER_DTYPES and dtype != "weakint":
             return constant(arena, "-0", dtype)
         return constant(arena, -value if isinstance(term.payload, Fraction) else int(-value), dtype)
-    flipped = {"inf": "-inf", "-inf": "inf", "-0": Fraction(0), "nan": "nan"}
+    flipped: dict[str, Payload] = {"inf": "-inf", "-inf": "inf", "-0": Fraction(0), "nan": "nan"}
     if term.op == "const" and isinstance(term.payload, str) and term.payload in flipped:
         return constant(arena, flipped[term.payload], dtype)
     return None

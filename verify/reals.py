@@ -180,7 +180,7 @@ def _error(term: Term, value: Wide, v: list[Wide], e: list[Wide], count: int) ->
         case "pow":
             exponent_part = np.where(e[1] == 0, 0, np.abs(np.log(np.abs(v[0]))) * e[1])
             base_part = np.where(e[0] == 0, 0, np.abs(v[1]) * e[0] / np.abs(v[0]))
-            return size * np.expm1(exponent_part + base_part) + 16 * own
+            return np.asarray(size * np.expm1(exponent_part + base_part) + 16 * own)
         case "argmax":
             rows, errors = M.stacked(v, count), M.stacked(e, count)
             best = value.astype(np.int64)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adapterc.verify.compare import keeps
-from adapterc.verify.field import Identity, identical
+from adapterc.verify.field_terms import Identity, identical
 from adapterc.verify.instances import Instance
 from adapterc.verify.terms import Term, ordered
 

@@ -132,7 +132,7 @@ def _discrete(rng: np.random.Generator, terms: list[Term], repeat: int, limits: 
         written = any(limits.get(t.serial, 0) < 0 for t in terms)
         if (written or repeat % 2) and len(set(tops)) == 1 and len(terms) <= tops[0]:
             return np.asarray(rng.permutation(int(tops[0]))[: len(terms)], dtype=np.longdouble)
-        return (rng.random(len(terms)) * tops).astype(np.int64).astype(np.longdouble)
+        return np.asarray((rng.random(len(terms)) * tops).astype(np.int64), dtype=np.longdouble)
     low, high = ((-9, 10), (0, 10), (1, 100), (-100, 0))[repeat % 4]
     return rng.integers(low, high, len(terms)).astype(np.longdouble)
 

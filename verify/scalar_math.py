@@ -102,7 +102,7 @@ def stacked(rows: Sequence[Wide], count: int) -> Wide:
 
 def argmax_first(rows: Wide) -> NDArray[np.intp]:
     """First position of the largest, NaN counting as largest (torch's rule)."""
-    return np.argmax(np.where(np.isnan(rows), np.inf, rows) if not np.isnan(rows).any() else _nan_first(rows), axis=0)
+    return np.asarray(np.argmax(_nan_first(rows) if np.isnan(rows).any() else rows, axis=0))
 
 
 def _nan_first(rows: Wide) -> Wide:

@@ -20,12 +20,13 @@ MAX_ELEMENTS = 60_000
 class Tensor:
     """`cells` is an object array of Terms; `dtype` as Term.dtype, or "weak" for numbers that take the dtype of what they meet."""
 
-    cells: NDArray[Any]
+    cells: Any  # an ndarray of Terms, which numpy's types cannot say
     dtype: str
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.cells.shape
+        found: tuple[int, ...] = self.cells.shape
+        return found
 
     @property
     def only(self) -> Term:
