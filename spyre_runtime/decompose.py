@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import torch
@@ -180,8 +180,8 @@ def _functional(
         aot_module_simplified(
             Program(),  # type: ignore[arg-type]
             inputs,
-            fw_compiler=keep,
-            inference_compiler=keep,
+            fw_compiler=cast(Any, keep),
+            inference_compiler=cast(Any, keep),
             decompositions=table,
             keep_inference_input_mutations=True,
         )
@@ -189,7 +189,7 @@ def _functional(
 
 
 def _output(graph: torch.fx.GraphModule) -> torch.fx.Node:
-    return next(n for n in reversed(graph.graph.nodes) if n.op == "output")
+    return graph.graph.output_node()
 
 
 def decompose(graph: torch.fx.GraphModule, profile: Profile, found: Found = None) -> torch.fx.GraphModule:
@@ -217,4 +217,4 @@ def decompose(graph: torch.fx.GraphModule, profile: Profile, found: Found = None
             with inductor_config.patch({"post_grad_custom_post_pass": batch_matmuls}):
                 post_grad_passes(functional, is_inference=True)
         functional.recompile()
-    return functional
+    return cast(torch.fx.GraphModule, functional)

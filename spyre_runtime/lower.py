@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.fx
@@ -96,8 +96,9 @@ def _constants(data: Any, body: Body) -> tuple[tuple[str, Any], ...]:
 
 def _device_op(op: inductor_ir.ComputedBuffer) -> tuple[Op, Buffer]:
     name, data = op.get_name(), op.data
-    alias = op.layout.get_buffer().get_name() if _writes_in_place(op) else None
-    layout = op.layout.real_layout() if alias else op.layout
+    written = op.layout if isinstance(op.layout, inductor_ir.MutationLayoutSHOULDREMOVE) else None
+    alias = written.get_buffer().get_name() if written else None
+    layout = written.real_layout() if written else op.layout
     if not isinstance(data, inductor_ir.Pointwise | inductor_ir.Reduction):
         raise refuse(
             "unhandled_loops", f"{type(data).__name__} over {list(map(int, op.get_size()))} is no loop nest of the device", stage=_STAGE
@@ -126,7 +127,7 @@ def _device_op(op: inductor_ir.ComputedBuffer) -> tuple[Op, Buffer]:
         write=body.write,
         reads=tuple(body.reads.values()),
         output_ranges=_ints(data.ranges),
-        reduction_ranges=_ints(data.reduction_ranges) if is_reduction else (),
+        reduction_ranges=_ints(data.reduction_ranges) if isinstance(data, inductor_ir.Reduction) else (),
         body=tuple(body.steps),
         origin=origin,
         result_of=_result_of(op),
@@ -159,7 +160,7 @@ def _convert(session: GraphLowering) -> LoweredGraph:
         elif not isinstance(op, inductor_ir.FallbackKernel):  # a fallback's result, a transfer, or a library call
             function = "output" if isinstance(op, inductor_ir.MultiOutput) else _fallback_name(op)
             ops.append(Op(op.get_operation_name(), OpKind.OUTPUT, function, name, origin=_origin(op), host_reads=_read_names(op)))
-            buffers[name] = _buffer(name, BufferRole.FALLBACK, op.layout)
+            buffers[name] = _buffer(name, BufferRole.FALLBACK, cast(Any, op).layout)
         else:
             ops.append(
                 Op(op.get_operation_name(), OpKind.FALLBACK, _fallback_name(op), name, origin=_origin(op), host_reads=_read_names(op))
@@ -181,12 +182,11 @@ def _graph_names(session: GraphLowering) -> tuple[GraphName, ...]:
         if not isinstance(value, inductor_ir.TensorBox):
             continue
         with contextlib.suppress(NotImplementedError):
-            buffer = str(value.get_name())
-            sample = node.meta.get("val")
-            shaped = isinstance(sample, torch.Tensor)
-            names.setdefault(
-                buffer, GraphName(buffer, node.name, _ints(sample.shape) if shaped else None, _ints(sample.stride()) if shaped else None)
-            )
+            buffer, sample = str(value.get_name()), node.meta.get("val")
+            if isinstance(sample, torch.Tensor):
+                names.setdefault(buffer, GraphName(buffer, node.name, _ints(sample.shape), _ints(sample.stride())))
+            else:
+                names.setdefault(buffer, GraphName(buffer, node.name))
     return tuple(names.values())
 
 

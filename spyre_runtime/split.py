@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import sympy
 import torch
@@ -96,8 +96,9 @@ def known_names(session: GraphLowering) -> dict[torch.fx.Node, Any]:
     names = dict(session.env)
     for users in session.name_to_users.values():
         for user in users:
-            if user.data.origins:
-                names[next(iter(user.data.origins))] = user
+            origins = cast(Any, user).data.origins
+            if origins:
+                names[next(iter(origins))] = user
     return names
 
 
@@ -118,7 +119,7 @@ def _node_of(name: str, session: GraphLowering) -> torch.fx.Node:
             return node
     for node in session.graph.nodes:
         if node.op == "placeholder" and node.name == name:
-            return node
+            return cast(torch.fx.Node, node)
     raise refuse(
         "split_multi_ops_no_fx_node", f"{name} comes from inside a lowering and has no graph node of its own to split", stage=_STAGE
     )
@@ -201,7 +202,7 @@ def _final_body(call: _Call, loads: dict[int, Any], constants: dict[int, Any], b
             return constants[operand] if call.function in _SCALAR_ARGUMENTS else ops.load(buffers[operand], sympy.Integer(0))
         if operand in loads and rank:
             return ops.load(buffers[operand], sympy.sympify(loads[operand]).subs(dict(zip(symbols, index, strict=True))))
-        stride = V.graph.get_buffer(buffers[operand]).layout.stride
+        stride = V.graph.get_buffer(buffers[operand]).get_layout().stride
         if len(stride) != len(index):
             raise refuse(
                 "ValueError@_inductor/split_multi_ops.py:inner_fn",
@@ -232,7 +233,7 @@ def _rebuilt(op: ir.ComputedBuffer, inner: Callable[..., Any]) -> ir.ComputedBuf
 
 def _placed(node: torch.fx.Node, session: GraphLowering, position: int) -> ir.Buffer:
     """The buffer that `node` lowers to, moved to `position`; what else its lowering made stays at the end, as in the public release."""
-    buffer = session.run_node(node).data.data
+    buffer = cast(Any, session.run_node(node)).data.data
     session.operations.remove(buffer)
     session.operations.insert(position, buffer)
     buffer.origins = OrderedSet([node])
@@ -266,12 +267,12 @@ def _split(op: ir.ComputedBuffer, calls: list[_Call], compute: list[_Call], node
     dtypes: dict[int, torch.dtype] = {}
     for call in calls:
         dtypes[call.id] = (
-            session.get_buffer(call.buffer).get_layout().dtype if call.function == "load" else _result_dtype(call, dtypes, op.layout.dtype)
+            session.get_buffer(call.buffer).get_layout().dtype if call.function == "load" else _result_dtype(call, dtypes, op.get_dtype())
         )
     position = session.operations.index(op)
     for offset, call in enumerate(compute[:-1]):
         if call.function == "constant":
-            buffer = _constant_buffer(call, session, op.layout.device)
+            buffer: Any = _constant_buffer(call, session, op.get_layout().device)
             session.operations.remove(buffer)
             session.operations.insert(position + offset, buffer)
         else:
