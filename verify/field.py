@@ -268,26 +268,23 @@ class Point:
             ((vector, coefficient),) = exps.items()
             if coefficient == 1:
                 return self.exponential(tuple((m, c / 2) for m, c in vector))
-        key = ("sqrt", a.residue)
+        # A rational factor comes out first, so that √(c·x) = √c · √x for c > 0.
+        lead = Fraction(1) if constant is not None or not a.poly else abs(a.poly[min(a.poly)])
+        if lead != 1:
+            return self.mul(self.sqrt(self.number(lead)), self.sqrt(self.mul(a, self.number(1 / lead))))
+        square = Fraction(1) if constant is None else _square_part(abs(constant))
+        residue = a.residue * self.inverse(self.number(square * square).residue) % self.prime
+        key = ("sqrt", residue)
         if key not in self.symbols:
-            root = pow(a.residue, (self.prime + 1) // 4, self.prime)
-            if root * root % self.prime != a.residue:
+            root = pow(residue, (self.prime + 1) // 4, self.prime)
+            if root * root % self.prime != residue:
                 raise BadPoint("no square root")
             number = self.atom(key)
-            residue = root if self._root_sign(a) else self.prime - root
-            self.symbols[key] = Element(residue, {((number, 1),): Fraction(1)}, positive=True, degree=a.degree)
-        return self.symbols[key]
-
-    def _root_sign(self, a: Element) -> bool:
-        """A random sign a value, shared by its positive rational multiples: √(c·x) = √c · √x for c > 0."""
-        constant = self.constant(a)
-        if constant is not None and constant > 0:
-            return True
-        residue = a.residue
-        if a.poly:
-            lead = a.poly[min(a.poly)]
-            residue = residue * self.inverse(self.number(abs(lead)).residue) % self.prime
-        return bool(self.choice(("root", residue), lambda: self.rng.random() < 0.5))
+            keeps_sign = constant is not None or self.choice(("root", residue), lambda: self.rng.random() < 0.5)
+            self.symbols[key] = Element(
+                root if keeps_sign else self.prime - root, {((number, 1),): Fraction(1)}, positive=True, degree=a.degree
+            )
+        return self.mul(self.number(square), self.symbols[key]) if square != 1 else self.symbols[key]
 
     def power(self, a: Element, b: Element) -> Element:
         exponent = self.constant(b)
@@ -380,3 +377,17 @@ class Point:
                 inner = [Element(self.value_of(v), dict(v)) for v, _ in parts]
                 return self._rank_key(inner)
         return [(x.residue - row[0].residue) % self.prime for x in row]
+
+
+def _square_part(value: Fraction) -> Fraction:
+    """The largest small rational whose square divides a positive number: 2 for 12, 1/2 for 1/8."""
+    return Fraction(_square_factor(value.numerator), _square_factor(value.denominator))
+
+
+def _square_factor(n: int) -> int:
+    found = 1
+    for divisor in range(2, 100):
+        while n % (divisor * divisor) == 0:
+            n //= divisor * divisor
+            found *= divisor
+    return found

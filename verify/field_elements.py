@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 # 61-bit primes that are 3 modulo 4: a square root is one power.
-PRIMES = ((1 << 61) - 1, 2305843009213693907, 2305843009213693723)
+PRIMES = ((1 << 61) - 1, 2305843009213693907, 2305843009213693723, 2305843009213693487)
 DENOMINATOR = 2**7 * 3**2 * 5**7 * 7
 MOST_MONOMIALS = 48
 

@@ -96,7 +96,7 @@ def _exact_binary(op: str, a: int | Fraction, b: int | Fraction) -> Value:
         case "div":
             require(b != 0, "division by zero")
             return Fraction(a) / Fraction(b)
-        case "pow" if Fraction(b).denominator == 1 and abs(b) <= 64 and not (a == 0 and b < 0):
+        case "pow" if Fraction(b).denominator == 1 and -64 <= b <= 64 and not (a == 0 and b < 0):
             power = Fraction(a) ** int(b)
             return int(power) if isinstance(a, int) and power.denominator == 1 else power
         case "maximum":
@@ -121,7 +121,9 @@ def _floor(run: Interpreter, x: Value) -> Value:
 
 
 def _abs(run: Interpreter, x: Value) -> Value:
-    return abs(x) if isinstance(x, int | Fraction) else run.map("abs", x)
+    if isinstance(x, int | Fraction):
+        return x if x >= 0 else -x
+    return run.map("abs", x)
 
 
 def _sqrt(run: Interpreter, x: Value) -> Value:
