@@ -221,6 +221,18 @@ def diagnose(
     run("diagnose", as_json, lambda: diagnose_source(model, find(spec or ()), profile, fault or (), texts=text or (), ids=ids))
 
 
+@app.command(epilog="Needs the extra: `pip install 'adapterc[mcp]'`. Example of a client's entry: `{\"command\": \"adapterc\", \"args\": [\"mcp\"]}`")
+def mcp() -> None:
+    """Serve gaps, draft, check, why, run, diagnose and explain as tools for agents, on standard input and output."""
+    from adapterc.mcp_server import serve
+
+    try:
+        serve()
+    except EXPECTED as error:
+        emit_problems("mcp", of_error(error), as_json=False)
+        raise typer.Exit(1) from None
+
+
 def main() -> None:
     """Entry point. A fault of the user's input is one sentence and exit status 1; wrong options are exit status 2."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models come from folders and configs; nothing here may wait for a hub

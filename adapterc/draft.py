@@ -43,6 +43,7 @@ from adapterc.verify import Verdict, check_adapter, problems
 
 SCHEMA = "# yaml-language-server: $schema=../dsl/schema/adapter.schema.json"
 _SIZE = 128  # whole sticks, so that a form is refused for what it is and not for the sample
+_STEPS_DOWN = 6
 _EDGE_QUESTION = "DRAFT: confirm that no model reaches this edge"
 _NUMBER = re.compile(r"G\d+")
 
@@ -165,7 +166,7 @@ def _at_site(site: Site, known: Sequence[Candidate], profile: Profile) -> Iterat
     """Candidates whose pattern matches somewhere around the place, those that explain most of it first; powers where the place has one."""
     module = site.graph.captured.module
     nodes = [node for node in module.graph.nodes if node.name in site.place.nodes]
-    around = {*nodes, *(user for node in nodes for user in node.users)}
+    around = _below(nodes)
     for node in nodes:
         exponent = node.args[1] if packet(node) == "pow" and len(node.args) == 2 else None
         if isinstance(exponent, int | float) and float(exponent * 2).is_integer():
@@ -180,6 +181,15 @@ def _at_site(site: Site, known: Sequence[Candidate], profile: Profile) -> Iterat
             if overlap:
                 found.append((overlap, candidate))
     yield from (candidate for _, candidate in sorted(found, key=lambda pair: -pair[0]))
+
+
+def _below(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+    """The nodes and what reads them, a few steps down: a pattern's root stands below the op that is refused."""
+    found, edge = set(nodes), set(nodes)
+    for _ in range(_STEPS_DOWN):
+        edge = {user for node in edge for user in node.users} - found
+        found |= edge
+    return found
 
 
 def _adapter(candidate: Candidate, name: str, body: Mapping[str, Any] | None = None) -> Adapter:

@@ -18,13 +18,15 @@ from adapterc.spyre_runtime.findings import Check
 from adapterc.spyre_runtime.formats import NumberRules
 from adapterc.spyre_runtime.frontend import Compilation
 from adapterc.spyre_runtime.ir import Op
-from adapterc.spyre_runtime.link_tiles import LinkedOp
+from adapterc.spyre_runtime.link_tiles import Link, LinkedOp
+from adapterc.spyre_runtime.memory import from_sticks, host_tensor, layout_of
 from adapterc.spyre_runtime.profile import Profile
 from adapterc.spyre_runtime.tile_ops import Memory
 from adapterc.spyre_runtime.tiled_options import Padding, PartialSums, TiledOptions
 from adapterc.spyre_runtime.tiled_run import Pass, run_step
 
 QUIET = tuple((check, "off") for check in Check)
+GARBAGE = Padding.LARGE  # what unused lanes of the device hold is not defined, and zeros would hide a leak
 Outputs = tuple[Tensor | None, ...]
 
 
@@ -42,7 +44,7 @@ class Subject:
     reference: Outputs = ()
     ops: tuple[int, ...] = field(default=())  # positions of the steps that run on the device
 
-    def run(self, by_reference: frozenset[int], transfers_by_reference: bool = True, padding: Padding = Padding.ZERO) -> Outputs:
+    def run(self, by_reference: frozenset[int], transfers_by_reference: bool = True, padding: Padding = GARBAGE) -> Outputs:
         """One run with the ops at these positions, and the transfers, done right."""
         self.runs += 1
         steps = tuple(e if i in by_reference else d for i, (e, d) in enumerate(zip(self.expected.steps, self.device.steps, strict=True)))
@@ -83,8 +85,8 @@ class Subject:
             run_step(meant, [right], None)
             run_step(done, [wrong], None)
             if isinstance(meant, LinkedOp):
-                name = right.link.storage(meant.site.write.buffer).name
-                found.append((position, relative(wrong.memory[name], right.memory[name])))
+                name = meant.site.write.buffer
+                found.append((position, relative(host_view(wrong.link, wrong.memory, name), host_view(right.link, right.memory, name))))
         return tuple(found)
 
     def _pass(self, program: TiledProgram) -> Pass:
@@ -95,12 +97,20 @@ class Subject:
         return current
 
 
+def host_view(link: Link, memory: Memory, name: str) -> Tensor:
+    """The elements of a buffer's storage as the host would see them; what unused lanes hold is left out."""
+    storage = link.storage(name)
+    host = host_tensor(storage.size, storage.stride, storage.dtype)
+    from_sticks(memory[storage.name], layout_of(storage), host)
+    return host
+
+
 def subject_of(
     compilation: Compilation, inputs: Sequence[Tensor], profile: Profile, rules: NumberRules, faults: frozenset[str] = frozenset()
 ) -> Subject:
     """The graph on a device with `faults`. Raises KeyError for a fault that the profile does not list."""
-    expected = link(compilation, profile, TiledOptions(checks=QUIET), rules)
-    device = link(compilation, profile, TiledOptions(checks=QUIET, faults=faults), rules) if faults else expected
+    expected = link(compilation, profile, TiledOptions(checks=QUIET, padding=GARBAGE), rules)
+    device = link(compilation, profile, TiledOptions(checks=QUIET, padding=GARBAGE, faults=faults), rules) if faults else expected
     return made(compilation, inputs, profile, rules, expected, device)
 
 
@@ -122,7 +132,7 @@ def at(subject: Subject, position: int) -> Subject:
 
 def variant(subject: Subject, partial_sums: PartialSums, rules: NumberRules | None) -> Outputs:
     """What a device without faults gives that sums or rounds in another admissible way."""
-    program = link(subject.compilation, subject.profile, TiledOptions(checks=QUIET, partial_sums=partial_sums), rules)
+    program = link(subject.compilation, subject.profile, TiledOptions(checks=QUIET, padding=GARBAGE, partial_sums=partial_sums), rules)
     return program.run([value.clone() for value in subject.inputs])
 
 

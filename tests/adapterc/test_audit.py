@@ -1,0 +1,91 @@
+"""Audit: the state of an adapter follows from the profile, the stock functions and the families, and from nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from adapterc import audit, stock
+from adapterc.dsl.adapter import Adapter
+from adapterc.dsl.loader import load
+from adapterc.gaps import profile_named
+from adapterc.spyre_runtime.profile import Note, Profile
+
+SPEC = """
+adapter: {name}
+summary: For the test.
+lifetime: scaffold
+gap: made-up
+rules:
+  - rewrite: cube
+    match: pow(x, 3)
+    where: {{x: "float[...]"}}
+    substitute: x * x * x
+    reason: For the test.
+"""
+
+
+def adapter(tmp_path: Path, name: str = "cubes") -> Adapter:
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(SPEC.format(name=name))
+    return load(path)
+
+
+def profile(state: str | None) -> Profile:
+    base = profile_named("torch-spyre-2026-06")
+    gaps = {} if state is None else {"made-up": Note("made-up", "powers do not lower", state=state)}
+    return dataclasses.replace(base, gaps=gaps)
+
+
+def state(found: Adapter, gap: str | None, fired: int = 1, left: dict[str, list[str]] | None = None) -> audit.Finding:
+    return audit._finding(found, profile(gap), {found.name: fired}, {}, left or {}, asked_all=True)
+
+
+def test_needed_while_the_gap_is_open(tmp_path: Path) -> None:
+    assert state(adapter(tmp_path), "open").state == audit.NEEDED
+
+
+def test_retired_with_the_diff_that_removes_it(tmp_path: Path) -> None:
+    found = state(adapter(tmp_path), "closed")
+    assert found.state == audit.RETIRED
+    removed = [line[1:] for line in found.diff.splitlines() if line.startswith("-") and not line.startswith("---")]
+    assert "\n".join(removed).strip() == SPEC.format(name="cubes").strip()
+
+
+def test_a_gap_that_the_profile_does_not_know(tmp_path: Path) -> None:
+    assert state(adapter(tmp_path), None).state == audit.UNKNOWN
+
+
+def test_dead_where_it_fires_nowhere(tmp_path: Path) -> None:
+    assert state(adapter(tmp_path), "open", fired=0).state == audit.DEAD
+
+
+def test_partial_where_the_gap_still_stands(tmp_path: Path) -> None:
+    found = state(adapter(tmp_path), "open", left={"made-up": ["no_layout at x.py:3"]})
+    assert found.state == audit.PARTIAL and "x.py:3" in found.because
+
+
+def test_changed_where_the_stock_function_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "activations.py:NewGELUActivation.forward"
+    right = stock.fingerprint(name)
+    assert right is not None
+    for digest, expected in ((right, audit.NEEDED), ("0" * 16, audit.CHANGED)):
+        record = stock.Recorded("5.0", {"cubes.cube": {name: digest}})
+        monkeypatch.setattr(audit, "recorded", lambda record=record: record)
+        assert state(adapter(tmp_path), "open").state == expected
+
+
+def test_fingerprints_ignore_layout_but_not_code(tmp_path: Path) -> None:
+    texts = ("def f(x):\n    return x + 1\n", "def f(x):  # note\n\n    return (x + 1)\n", "def f(x):\n    return x + 2\n")
+    digests = []
+    for number, text in enumerate(texts):
+        path = tmp_path / f"m{number}.py"
+        path.write_text(text)
+        digests.append(stock._functions(str(path))[0][3])
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_profiles_are_found_oldest_first() -> None:
+    names = audit.profile_names()
+    assert "torch-spyre-2026-06" in names and list(names) == sorted(names)
