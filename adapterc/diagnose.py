@@ -25,7 +25,7 @@ from adapterc.spyre_runtime.refusal import Refusal
 from adapterc.spyre_runtime.tile_ops import Memory
 from adapterc.spyre_runtime.tiled_options import Padding
 from adapterc.subgraph import part
-from adapterc.subject import Subject, at, distance, host_view, relative, subject_of, variant
+from adapterc.subject import Subject, at, distance, host_view, subject_of, variant
 
 DRIFT, LOWERING, FUSION, LEAK, ORIGIN, LAYOUT, TRANSFER = (
     "drift",
@@ -143,10 +143,10 @@ def wide_bound(subject: Subject) -> float:
 
 
 def _rounding(meant: Tensor, done: Tensor, sums: bool) -> bool:
-    """Whether an op's output is right but for how it rounds: each element to a bit, a sum to a bit of the largest one."""
+    """Whether an op's output is right but for how it rounds: each element to a bit, a sum to a bit of the largest one in its row."""
     if not meant.is_floating_point() or not bool(((done - meant).isfinite() | (done == meant)).all()):
         return bool(torch.equal(done, meant))
-    scale = meant.abs().max()
+    scale = meant.abs().amax(-1, keepdim=True) if meant.dim() else meant.abs()
     allowed = scale * LAST_BIT if sums else meant.abs() * LAST_BIT + scale * LAST_BIT**3
     return bool(((done - meant).abs() <= allowed).all())
 
@@ -233,7 +233,7 @@ def _constant_errors(subject: Subject, position: int, memory: Memory) -> str:
         trial = {n: torch.full_like(v, constant) if n in read and v.is_floating_point() else v for n, v in memory.items()}
         right = _ran(subject, position, subject.expected, trial)
         meant, done = _outputs(subject, position, {**trial, stored: right[stored]})  # a store at the wrong place then writes what is there
-        if relative(done, meant) > FLOOR:
+        if not _rounding(meant, done, subject.op(position).is_reduction):
             return f"with {constant:.4g}"
     return ""
 
