@@ -1,6 +1,8 @@
 """Runs the checker on a folder of rules whose class is known and prints the confusion matrix.
 
-    python benchmarks/checker.py [--rules FOLDER] [--json] [--only RULE,…]
+    python benchmarks/checker.py [--rules FOLDER] [--json] [--only RULE,…] [--mutants]
+
+`--mutants` scores the checker itself: every small change of every rule that holds must be noticed, or shown to make no difference.
 
 The expected class of a rule is, first found: a line in FOLDER/expected.csv (`rule,class`), a comment `# expect: CLASS` in the lines above
 the rule, or the rule's `claim:`. See tests/rewrites/README.md.
@@ -16,13 +18,19 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adapterc.dsl.adapter import CLASSES, Rule
 from adapterc.dsl.diagnostics import SpecError
 from adapterc.dsl.loader import load
 from adapterc.verify import Verdict, check_rule
+from adapterc.verify.claim import attribute_choices, claim_of
+from adapterc.verify.instances import instances
+from adapterc.verify.ladder import decide
+from adapterc.verify.mutants import mutants
+from adapterc.verify.vacuity import killed
+from adapterc.verify.verdict import rank
 
 DEFAULT = Path(__file__).resolve().parent.parent / "tests" / "rewrites"
 SOUND = ("EXACT", "REAL")
@@ -109,6 +117,44 @@ def summary(rows: Sequence[Row]) -> Mapping[str, object]:
     }
 
 
+@dataclass(frozen=True)
+class Score:
+    """Mutants of rules that hold: noticed, shown to be equal, or neither (`survivors`, which is a hole in the checker)."""
+
+    killed: int
+    equivalent: int
+    survivors: tuple[str, ...]
+
+
+def mutation_score(folder: Path, only: frozenset[str]) -> Score:
+    """Change the right side of every rule whose unchanged form holds, one change at a time."""
+    killed_count, equivalent, survivors = 0, 0, []
+    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".yaml", ".yml")):
+        adapter = load(path)
+        for rule in adapter.rules:
+            claim = claim_of(rule, adapter)
+            if claim is None or (only and rule.header.name not in only):
+                continue
+            claim = attribute_choices(claim)[0]
+            original = decide(claim, guess=False)
+            if original.status not in ("PROVED", "TESTED"):
+                continue  # refuted already: a change of it shows nothing
+            bits = not killed(instances(claim, 2, stick_edges=False))
+            for mutant in mutants(claim.right):
+                changed = replace(claim, right=mutant.expression)
+                if killed(instances(changed, 2, stick_edges=False), bits):
+                    killed_count += 1
+                    continue
+                found = decide(changed, guess=False)
+                if rank(found.klass) > rank(original.klass):
+                    killed_count += 1
+                elif found.status == "PROVED":
+                    equivalent += 1
+                else:
+                    survivors.append(f"{adapter.name}.{rule.header.name}: {mutant.change}")
+    return Score(killed_count, equivalent, tuple(survivors))
+
+
 def matrix(rows: Sequence[Row]) -> str:
     """Expected classes down, found ones across."""
     counts = Counter((r.expected, r.found) for r in rows)
@@ -124,7 +170,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rules", type=Path, default=DEFAULT, help="folder of specs (default: tests/rewrites)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--only", default="", help="names of rules, separated by commas")
+    parser.add_argument("--mutants", action="store_true", help="score the checker by mutants instead")
     options = parser.parse_args(arguments)
+    if options.mutants:
+        score = mutation_score(options.rules, frozenset(n for n in options.only.split(",") if n))
+        total = score.killed + score.equivalent + len(score.survivors)
+        print(
+            json.dumps({"mutants": total, "killed": score.killed, "equivalent": score.equivalent, "survivors": score.survivors}, indent=1)
+        )
+        return 1 if score.survivors else 0
     start = time.perf_counter()
     rows, faults = run(options.rules, frozenset(n for n in options.only.split(",") if n))
     figures = {**summary(rows), "seconds": time.perf_counter() - start, "faults": faults}

@@ -108,7 +108,12 @@ class Interpreter:
         bound = bind(call)
         primitive = PRIMITIVES.get(spec.name)
         if primitive is not None:
-            found: Value = primitive(self, **{name: self.evaluate(value) for name, value in bound.items()})
+            values = {name: self.evaluate(value) for name, value in bound.items()}
+            try:
+                found: Value = primitive(self, **values)
+            except (ValueError, IndexError, TypeError, AttributeError, ArithmeticError) as fault:
+                # An argument of a kind or size that the op does not take; dsl's checks say it better, but not for every size.
+                raise ShapeError(f"`{spec.name}` cannot take these arguments: {fault}") from fault
             return found
         if spec.primitive:
             raise ShapeError(f"`{spec.name}` has no value in the checker")

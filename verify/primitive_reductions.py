@@ -163,8 +163,9 @@ def matmul(run: Interpreter, a: Value, b: Value) -> Tensor:
         raise ShapeError(f"{list(left.shape)} @ {list(right.shape)}: the batches do not broadcast") from None
     m, k, n = x.shape[-2], x.shape[-1], y.shape[-1]
     T.fits(math.prod(batch) * m * n * max(k, 1) // 4, "the product")
-    x = np.broadcast_to(x, (*batch, m, k)).reshape((-1, m, k))
-    y = np.broadcast_to(y, (*batch, k, n)).reshape((-1, k, n))
+    count = math.prod(batch)
+    x = np.broadcast_to(x, (*batch, m, k)).reshape((count, m, k))
+    y = np.broadcast_to(y, (*batch, k, n)).reshape((count, k, n))
     kind = promote(left.dtype, right.dtype)
     tag = run.kernel or f"matmul{list(left.shape)}{list(right.shape)}"
     out = np.empty((len(x), m, n), dtype=object)
