@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 # The environment is remade when what it is made from changes.
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev,prove]'
+	$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[demo,dev,prove]'
 	touch $@
 
 demo: $(VENV)/ready

@@ -10,10 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from adapterc.dsl.adapter import Adapter, Rule
+from adapterc.dsl.ast import Span
 from adapterc.dsl.check import check_types
-from adapterc.dsl.diagnostics import SpecError
+from adapterc.dsl.diagnostics import Diagnostic, SpecError, did_you_mean
 from adapterc.dsl.loader import load_all
 from adapterc.problems import Problem, of_diagnostic
+from adapterc.spyre_runtime.profile import load_profile, profile_names
 from adapterc.verify import Verdict, check_adapter, problems
 from adapterc.verify.render import render_verdict
 
@@ -107,10 +109,26 @@ def verdict_table(rules: Sequence[RuleReport]) -> Table:
 def check_specs(paths: Sequence[Path]) -> CheckReport:
     """Check spec files. Raises SpecError with every fault of form, grammar, types and shapes; verdicts are in the report."""
     adapters = load_all(paths)
-    faults = [diagnostic for adapter in adapters for diagnostic in check_types(adapter)]
+    faults = [diagnostic for adapter in adapters for diagnostic in (*check_types(adapter), *_unknown_gap(adapter))]
     if any(fault.severity == "error" for fault in faults):
         raise SpecError(*faults)
     return CheckReport(tuple(report for adapter in adapters for report in _check(adapter)))
+
+
+def _unknown_gap(adapter: Adapter) -> Iterator[Diagnostic]:
+    """A gap that no profile lists can never be closed, and `adapterc audit` would keep its adapter for ever."""
+    known = {gap for name in profile_names() for gap in load_profile(name).gaps}
+    if adapter.gap is not None and adapter.gap not in known:
+        message = f"No backend profile lists the gap `{adapter.gap}`."
+        hint = did_you_mean(adapter.gap, known) or f"The profiles list {', '.join(sorted(known))}."
+        yield Diagnostic("ADC310", message, Span(adapter.file, *_place_of_gap(adapter)), hint)
+
+
+def _place_of_gap(adapter: Adapter) -> tuple[int, int, int, int]:
+    for number, line in enumerate(Path(adapter.file).read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("gap:"):
+            return number, line.index(adapter.gap or "") + 1, number, len(line) + 1
+    return 1, 1, 1, 1
 
 
 def _check(adapter: Adapter) -> Iterator[RuleReport]:

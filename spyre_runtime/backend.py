@@ -25,6 +25,7 @@ from .rounding_points import as_device_computes
 from .settings import Settings, current_settings
 from .stages import Part, StagedGraph, partition
 from .tensor import DEVICE_TYPE, SpyreTensor
+from .weight_layouts import linear_layouts
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ def _build(staged: StagedGraph, now: Settings) -> tuple[Executable | None, Compi
     refusals: tuple[Refusal, ...] = ()
     profile = load_profile(now.profile)
     try:
-        compilation = compile_graph(staged.device.module, profile)
+        compilation = compile_graph(staged.device.module, profile, linear_layouts(staged))
         device = compilation.functional
     except Refusal as refusal:
         refusals = (refusal,)
