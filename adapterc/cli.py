@@ -207,7 +207,9 @@ def draft(
 @app.command(epilog="Examples: `adapterc diagnose ./my-model` · `adapterc diagnose config:bert,num_hidden_layers=2 --fault exp-floor`")
 def diagnose(
     model: Model,
-    fault: Annotated[list[str] | None, typer.Option("--fault", help="A device fault of the profile to simulate; may be given several times.")] = None,
+    fault: Annotated[
+        list[str] | None, typer.Option("--fault", help="A device fault of the profile to simulate; may be given several times.")
+    ] = None,
     text: Annotated[list[str] | None, typer.Option("--text", help="A sentence to run on; may be given several times.")] = None,
     ids: Annotated[str | None, typer.Option("--ids", help="Token ids: `1,2,3`, or `1,2,3;4,5` for two sequences.")] = None,
     spec: Annotated[list[Path] | None, typer.Option("--spec", help="Spec files to use instead of the shipped adapters.")] = None,
@@ -221,7 +223,9 @@ def diagnose(
     run("diagnose", as_json, lambda: diagnose_source(model, find(spec or ()), profile, fault or (), texts=text or (), ids=ids))
 
 
-@app.command(epilog="Needs the extra: `pip install 'adapterc[mcp]'`. Example of a client's entry: `{\"command\": \"adapterc\", \"args\": [\"mcp\"]}`")
+@app.command(
+    epilog='Needs the extra: `pip install \'adapterc[mcp]\'`. Example of a client\'s entry: `{"command": "adapterc", "args": ["mcp"]}`'
+)
 def mcp() -> None:
     """Serve gaps, draft, check, why, run, diagnose and explain as tools for agents, on standard input and output."""
     from adapterc.mcp_server import serve
@@ -231,6 +235,77 @@ def mcp() -> None:
     except EXPECTED as error:
         emit_problems("mcp", of_error(error), as_json=False)
         raise typer.Exit(1) from None
+
+
+sweep_app = typer.Typer(
+    name="sweep",
+    help="Attach, run and compare each kind of model of a population, at small and at real widths.",
+    epilog="Examples: `adapterc sweep --population models.csv --widths tiny` · `adapterc sweep report sweep.sqlite --html sweep.html`",
+    invoke_without_command=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+app.add_typer(sweep_app)
+
+
+@sweep_app.callback()
+def sweep(
+    context: typer.Context,
+    population: Annotated[
+        Path | None, typer.Option("--population", help="CSV with model_id, model_type, architectures, and if known downloads and class.")
+    ] = None,
+    store: Annotated[Path, typer.Option("--store", help="SQLite file of the results; what is in it is not run again.")] = Path(
+        "sweep.sqlite"
+    ),
+    widths: Annotated[str, typer.Option("--widths", help="`tiny`, `real` or `both`.")] = "both",
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="MODEL_TYPE", help="Only this model type; may be given several times.")
+    ] = None,
+    top: Annotated[int | None, typer.Option("--top", min=1, help="Only the groups that stand for most models.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Rows at a time; one a core if not given.")] = None,
+    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds after which a row counts as hung.")] = 900.0,
+    memory: Annotated[
+        float | None, typer.Option("--memory", min=0.1, help="GiB that a row may take; a share of this machine's if not given.")
+    ] = None,
+    engine: Annotated[str, typer.Option("--engine", help="`local`, or `ray` for a cluster (extra `ray`).")] = "local",
+    retry: Annotated[bool, typer.Option("--retry", help="Run the rows that did not pass again.")] = False,
+    spec: Annotated[list[Path] | None, typer.Option("--spec", help="Spec files to use instead of the shipped adapters.")] = None,
+    patches: Annotated[
+        Path | None, typer.Option("--patches", help="A folder that `adapterc build` wrote, instead of checking specs here.")
+    ] = None,
+    profile: ProfileName = "torch-spyre-2026-06",
+    as_json: Json = False,
+) -> None:
+    """Attach, run and compare each kind of model of a population, at small and at real widths. Goes on where it stood."""
+    if context.invoked_subcommand is not None:
+        return
+    if population is None:
+        raise typer.BadParameter("name the list of models, or use `adapterc sweep report STORE`", param_hint="--population")
+    csv = population
+
+    def workflow() -> Report:
+        from adapterc.specs import find
+        from adapterc.sweep import Plan
+        from adapterc.sweep import sweep as run_sweep
+
+        plan = Plan(csv, store, find(spec or ()), patches, widths, tuple(only or ()), top, jobs, timeout, memory, engine, profile, retry)
+        return run_sweep(plan)
+
+    run("sweep", as_json, workflow)
+
+
+@sweep_app.command(
+    name="report", epilog="Examples: `adapterc sweep report sweep.sqlite` · `adapterc sweep report sweep.sqlite --html sweep.html`"
+)
+def sweep_report(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The file that `adapterc sweep` wrote.")],
+    html: Annotated[Path | None, typer.Option("--html", help="Write the report as one HTML file that needs nothing else.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a sweep found, by family and by reason; also while it runs."""
+    from adapterc.sweep_report import read_report
+
+    run("sweep report", as_json, lambda: read_report(store, html))
 
 
 def main() -> None:

@@ -137,7 +137,7 @@ def record(store: sqlite3.Connection, outcome: Outcome) -> None:
                 json.dumps(dict(outcome.numbers)),
                 json.dumps(dict(outcome.fired)),
                 outcome.seconds,
-            ),  # fmt: skip
+            ),
         )
 
 

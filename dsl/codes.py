@@ -119,6 +119,10 @@ _RUNNING = (
     _entry("ADC607", "Cannot be diagnosed", "The graph cannot be run on the device at all, so there is no wrong number to explain.", "adapterc diagnose on a model that is refused", "Mend what `adapterc gaps` lists first."),
     _entry("ADC608", "Unknown fault", "The profile lists no fault of this name.", "--fault exp-flor", "Take the suggestion, or see the profile's `faults`."),
     _entry("ADC609", "Optional package missing", "The command needs a package that a plain installation does not have.", "adapterc mcp without the extra", "Install it: pip install 'adapterc[mcp]'."),
+    _entry("ADC611", "List of models cannot be read", "A population is a CSV with a header and the columns model_id, model_type and architectures.", "adapterc sweep --population notes.txt", "Mend the line that the message names."),
+    _entry("ADC612", "Unknown choice of a sweep", "An option of `adapterc sweep` has a value that it does not know.", "--engine slurm", "Take one that the message lists."),
+    _entry("ADC613", "Too large for a worker", "The instance at real widths needs more memory than a row may take; the row is reported as not run.", "a model of 100 billion parameters on 24 GiB", "Raise --memory, or use a larger machine."),
+    _entry("ADC614", "Store not usable", "The file is no store of a sweep, or of a sweep over another list, with other adapters or another profile.", "--store of last month's adapters", "Name another --store, or delete the file."),
 )  # fmt: skip
 
 _COMMANDS = (
