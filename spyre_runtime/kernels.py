@@ -90,7 +90,7 @@ def _copy_program(graph: LoweredGraph, op: Op) -> str:
 def _program(graph: LoweredGraph, op: Op, profile: Profile) -> str:
     if op.kind is OpKind.MATMUL:
         return MATMUL
-    if op.function in NO_PROGRAM:
+    if op.function in NO_PROGRAM and op.function not in profile.functions:
         raise _blame(op, f"unimplemented_op:{op.function}", f"the device has no program for {op.function}", "unimplemented")
     last = _last(op)
     if op.kind is OpKind.RESTICKIFY or (op.kind is OpKind.POINTWISE and (last is None or last.function == IDENTITY)):

@@ -76,6 +76,7 @@ class Profile:
     gaps: Mapping[str, Note]
     faults: Mapping[str, Note]
     numeric: Mapping[str, Any]
+    unknowns: tuple[str, ...]
     raw: Mapping[str, Any]
 
     def runs_on_host(self, op: str) -> bool:
@@ -127,16 +128,35 @@ def _casts(table: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], str]
     return pairs
 
 
+def _merged(base: Any, change: Any) -> Any:
+    """`change` on top of `base`: mappings key by key (null removes a key), lists by {add: […], remove: […]}, anything else replaced."""
+    if isinstance(base, list) and isinstance(change, Mapping):
+        removed = change.get("remove", ())
+        return [entry for entry in base if entry not in removed] + list(change.get("add", ()))
+    if not isinstance(base, Mapping) or not isinstance(change, Mapping):
+        return change
+    merged = {key: value for key, value in base.items() if key not in change or change[key] is not None}
+    return merged | {key: _merged(base.get(key), value) for key, value in change.items() if value is not None}
+
+
+def profile_names() -> tuple[str, ...]:
+    """Names of the profiles that come with the package, oldest release first."""
+    return tuple(sorted(p.name.removesuffix(".yaml") for p in (files(__package__) / "profiles").iterdir() if p.name.endswith(".yaml")))
+
+
+def _read(name: str) -> dict[str, Any]:
+    if name not in profile_names():
+        raise FileNotFoundError(f"no backend profile {name!r}; there are {', '.join(profile_names())}")
+    raw: dict[str, Any] = yaml.safe_load((files(__package__) / "profiles" / f"{name}.yaml").read_text(encoding="utf-8"))
+    base = raw.pop("extends", None)
+    return raw if base is None else dict(_merged(_read(base), raw))
+
+
 @cache
 def load_profile(name: str = DEFAULT_PROFILE) -> Profile:
-    """Read a profile by name. Raises FileNotFoundError naming the profiles that exist."""
-    folder = files(__package__) / "profiles"
-    path = folder / f"{name}.yaml"
-    if not path.is_file():
-        known = sorted(p.name.removesuffix(".yaml") for p in folder.iterdir() if p.name.endswith(".yaml"))
-        raise FileNotFoundError(f"no backend profile {name!r}; there are {', '.join(known)}")
-    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    limits = {key: entry["value"] if isinstance(entry, Mapping) else entry for key, entry in raw["limits"].items()}
+    """Read a profile by name; one that `extends` another says what differs. Raises FileNotFoundError naming the profiles that exist."""
+    raw = _read(name)
+    limits = {key: entry.get("value") if isinstance(entry, Mapping) else entry for key, entry in raw["limits"].items()}
     return Profile(
         name=raw["profile"],
         limits=Limits(**limits),
@@ -149,5 +169,6 @@ def load_profile(name: str = DEFAULT_PROFILE) -> Profile:
         gaps=_notes(raw.get("gaps")),
         faults=_notes(raw.get("faults")),
         numeric=raw.get("numeric", {}),
+        unknowns=tuple(raw.get("unknown", ())),
         raw=raw,
     )
