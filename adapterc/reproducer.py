@@ -89,7 +89,9 @@ def _input(value: Any, linear: bool) -> str:
         return f'torch.nn.Linear({sizes[1]}, {sizes[0]}).to("spyre", {dtype}).weight.detach()'
     if value.is_contiguous():
         return f'torch.zeros({sizes}, dtype={dtype}, device="spyre")'
-    return f'torch.empty_strided({sizes}, {[int(s) for s in value.stride()]}, dtype={dtype}, device="spyre")'
+    strides = [int(s) for s in value.stride()]
+    span = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    return f'torch.zeros({span}, dtype={dtype}, device="spyre").as_strided({sizes}, {strides})'
 
 
 def _constant(value: torch.Tensor) -> str:

@@ -6,11 +6,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from adapterc import audit, stock
 from adapterc.dsl.adapter import Adapter
 from adapterc.dsl.loader import load
-from adapterc.gaps import profile_named
 from adapterc.spyre_runtime.profile import Note, Profile
+
+from adapterc import audit, stock
+from adapterc.gaps import profile_named
 
 SPEC = """
 adapter: {name}

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from adapterc import specs
 from adapterc.errors import UserError
 from adapterc.gaps import GapsReport, gaps_of, issue_text, ranking

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from adapterc import specs
 from adapterc.errors import UserError
 from adapterc.why import Answer, why_rule
