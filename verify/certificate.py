@@ -1,8 +1,9 @@
 """Certificates: what was found of a rule, so that it can be verified again without searching.
 
 A certificate holds the verdict, the hash of what was checked (the rule's meaning, not its layout) and of the checker that did it. `replay`
-looks at both hashes and re-runs one decisive fact: the counterexample of a refuted rule must still part the sides, a rule that holds must agree at
-one small choice of sizes. It never searches; a changed rule or checker makes the certificate worthless, which is said.
+looks at both hashes and, for a rule that holds, at one small choice of sizes: the sides must agree on a few samples, and a proof by algebra must go
+through again. Of a refuted rule only identity of the sides is looked for; its counterexample is not run again. It never searches; a changed
+rule or checker makes the certificate worthless, which is said.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ MEANING: Mapping[str, str] = {
     "WRONG": "not equal",
 }
 NONFINITE_EDGES = frozenset({"nan", "inf", "-inf", "nonfinite"})
+ULP = 2.0**-10  # of float16 at 1: the finer of the 16-bit formats that a budget can mean
 Number: TypeAlias = int | float | str | bool
 
 
@@ -131,8 +132,10 @@ def _claim_problems(verdict: Verdict, header: Header, span: Span) -> list[Diagno
 
 
 def _within(verdict: Verdict, header: Header) -> bool:
-    """Whether a numeric budget covers the bound of an approximation. Budgets in words are judged by the error rung."""
+    """Whether a numeric budget covers the bound of an approximation. An ulp is float16's; a budget in words covers none."""
+    text = (header.budget or "").strip()
+    unit = ULP if text.endswith("ulp") else 1.0
     try:
-        return float(verdict.bound or "inf") <= float((header.budget or "").replace("ulp", "").strip())
+        return float(verdict.bound or "inf") <= unit * float(text.removesuffix("ulp"))
     except ValueError:
         return False

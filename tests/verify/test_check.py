@@ -137,3 +137,14 @@ def test_a_replacement_is_compared_with_the_module_that_runs(tmp_path: Path, for
     replacement = adapter.rules[0]
     assert isinstance(replacement, Replace)
     assert check_replace(replacement, adapter, torch.nn.GELU(), [(2, 5)]).klass == klass
+
+
+@pytest.mark.parametrize(
+    ("budget", "accepted"), [("1e-5", True), ("1e-7", False), ("2 ulp", True), ("0.001 ulp", False), ("no worse than stock", False)]
+)
+def test_a_budget_must_cover_the_bound_in_its_own_unit(tmp_path: Path, budget: str, accepted: bool) -> None:
+    rule = '  - rewrite: it\n    match: 0.5 * x * (1 + erf(x / 1.4142))\n    where: {x: "float[...]"}\n    substitute: gelu(x)\n    reason: A sample.\n'
+    adapter = spec(tmp_path, rule + f"    budget: {budget}\n")
+    (verdict,) = check_adapter(adapter)
+    assert verdict.klass == "APPROX"
+    assert verdict.ok(adapter.rules[0].header) is accepted
