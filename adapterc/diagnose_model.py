@@ -101,14 +101,18 @@ def device_graphs(loaded: Loaded, inputs: Mapping[str, Tensor], patched: Callabl
     """
     clear_compile_log()
     torch._dynamo.reset()
-    model: Any = loaded.model.to(DEVICE, torch.float16)  # type: ignore[call-overload]
-    given = {name: value.to(DEVICE, torch.float16) if value.is_floating_point() else value.to(DEVICE) for name, value in inputs.items()}
+    model: Any = loaded.model
+    model.to(DEVICE, torch.float16)
+    given: dict[str, Any] = {
+        name: value.to(DEVICE, torch.float16) if value.is_floating_point() else value.to(DEVICE) for name, value in inputs.items()
+    }
     if hasattr(model.config, "use_cache"):
         given["use_cache"] = False
     spy = _Spy()
     with settings(profile=profile.name), torch.no_grad(), patched(model), _fresh():
         try:
-            torch.compile(model, backend=spy, dynamic=False)(**given)
+            forward: Callable[..., Any] = torch.compile(model, backend=spy, dynamic=False)
+            forward(**given)
         except Refusal as refusal:
             raise UserError("ADC607", f"{loaded.source.text} does not run on the device: {refusal}", "see `adapterc gaps`") from None
     compilations = [record.compilation for record in compile_log() if record.compilation is not None]

@@ -269,7 +269,8 @@ def _accepted(adapter: Adapter, profile: Profile, site: Site | None) -> tuple[bo
 def _sample(rule: Rewrite, where: Mapping[str, Type]) -> Any:
     """The substitute on fake tensors of the types: named sizes are whole sticks, leading dimensions one row block."""
     sizes: dict[str, int] = {}
-    with FakeTensorMode():
+    mode = FakeTensorMode()
+    with mode:
         tensors = {name: _fake(found, sizes) for name, found in where.items() if isinstance(found, TensorType)}
     scalars: dict[str, Any] = {
         name: 2 if found.element == "size" else 0.5 for name, found in where.items() if isinstance(found, ScalarType)
@@ -284,7 +285,6 @@ def _sample(rule: Rewrite, where: Mapping[str, Type]) -> Any:
         given.update(loaded)
         return (rule.substitute(**{n: given[n] for n in wanted}),)
 
-    mode = next(iter(tensors.values())).fake_mode
     with mode, torch.no_grad():
         return _behind_prologue(make_fx(run, pre_dispatch=True)(*tensors.values()))
 

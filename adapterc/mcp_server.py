@@ -6,6 +6,7 @@ The functions below need nothing but adapterc; only `serve` needs the optional p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +89,10 @@ TOOLS: Mapping[str, Callable[..., Result]] = {tool.__name__: tool for tool in (g
 def serve() -> None:
     """Serve the tools on standard input and output until the client leaves. Raises UserError ADC609 without the `mcp` package."""
     try:
-        from mcp.server.fastmcp import FastMCP
+        library = import_module("mcp.server.mcpserver")
     except ImportError:
         raise UserError("ADC609", "the package `mcp` is not installed", "pip install 'adapterc[mcp]'") from None
-    server = FastMCP("adapterc")
+    server = library.MCPServer("adapterc")
     for name, tool in TOOLS.items():
         server.add_tool(tool, name=name, structured_output=True)
     server.run()

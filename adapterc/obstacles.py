@@ -114,7 +114,7 @@ def _without(module: fx.GraphModule, cut: set[fx.Node]) -> fx.GraphModule:
 def _quiet_places(
     module: fx.GraphModule, cut: set[fx.Node], layouts: Mapping[str, DeviceLayout], compilation: Compilation, compiler: Compiler
 ) -> Iterator[Place]:
-    seen: set[tuple[str, ...]] = set()
+    seen: set[str] = set()
     for obstacle in quiet_obstacles(compilation):
         place = _locate(module, cut, layouts, obstacle, compiler)
         if place.nodes[-1] not in seen:

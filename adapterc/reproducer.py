@@ -42,7 +42,9 @@ def reproduce(place: Place, profile: str) -> Reproducer:
 def program_text(module: fx.GraphModule, layouts: Mapping[str, DeviceLayout]) -> str:
     """Ten lines at most; ops share lines where there are more of them."""
     names: dict[fx.Node, str] = {}
-    inputs, steps, result = [], [], "()"
+    inputs: list[str] = []
+    steps: list[str] = []
+    result = "()"
     for node in module.graph.nodes:
         if node.op == "placeholder":
             names[node] = f"x{len(inputs)}"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from adapterc.spyre_runtime.execute_tiled import TiledProgram, link
-from adapterc.spyre_runtime.findings import Check
+from adapterc.spyre_runtime.findings import Action, Check
 from adapterc.spyre_runtime.formats import NumberRules
 from adapterc.spyre_runtime.frontend import Compilation
 from adapterc.spyre_runtime.ir import Op
@@ -25,7 +25,7 @@ from adapterc.spyre_runtime.tile_ops import Memory
 from adapterc.spyre_runtime.tiled_options import Padding, PartialSums, TiledOptions
 from adapterc.spyre_runtime.tiled_run import Pass, run_step
 
-QUIET = tuple((check, "off") for check in Check)
+QUIET: tuple[tuple[Check, Action], ...] = tuple((check, "off") for check in Check)
 GARBAGE = Padding.LARGE  # what unused lanes of the device hold is not defined, and zeros would hide a leak
 Outputs = tuple[Tensor | None, ...]
 
