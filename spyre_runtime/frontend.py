@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch.fx
 
+from .copy_back import compute_into_inputs
 from .decompose import decompose
 from .ir import DeviceLayout, LoweredGraph, OpKind
 from .kernels import select_kernel
@@ -90,7 +91,7 @@ def compile_graph(graph: torch.fx.GraphModule, profile: Profile, input_layouts: 
     """
     functional = decompose(graph, profile)
     lowered = lower(functional, profile)
-    propagation = propagate(lowered, _input_layouts(graph, lowered, input_layouts))
+    propagation = compute_into_inputs(propagate(lowered, _input_layouts(graph, lowered, input_layouts)))
     check_arrangements(propagation)
     laid_out = insert_moves(propagation, choose_layouts(propagation, profile))
     padded = share_constants(pad_matmuls(laid_out, profile))
@@ -122,7 +123,7 @@ def refusals(
     found: list[Obstacle] = []
     functional = decompose(graph, profile, found)
     lowered = lower(functional, profile, found)
-    propagation = propagate(lowered, _input_layouts(graph, lowered, input_layouts), found)
+    propagation = compute_into_inputs(propagate(lowered, _input_layouts(graph, lowered, input_layouts), found))
     check_arrangements(propagation, found)
     laid_out = insert_moves(propagation, choose_layouts(propagation, profile, found), found)
     padded = share_constants(pad_matmuls(laid_out, profile, found))

@@ -168,7 +168,7 @@ def _convert(session: GraphLowering) -> LoweredGraph:
             buffers[name] = Buffer(name, BufferRole.HANDLE, torch.uint8, (), ())
     return LoweredGraph(
         inputs=tuple(n for n in session.graph_input_names if n in buffers),
-        outputs=tuple(session.get_output_names()),
+        outputs=tuple(n for n in session.get_output_names() if n in buffers),  # None and numbers have no buffer
         buffers=tuple(buffers.values()),
         ops=tuple(ops),
         names=_graph_names(session),

@@ -156,7 +156,7 @@ def _read(name: str) -> dict[str, Any]:
 def load_profile(name: str = DEFAULT_PROFILE) -> Profile:
     """Read a profile by name; one that `extends` another says what differs. Raises FileNotFoundError naming the profiles that exist."""
     raw = _read(name)
-    limits = {key: entry.get("value") if isinstance(entry, Mapping) else entry for key, entry in raw["limits"].items()}
+    limits: dict[str, Any] = {key: entry.get("value") if isinstance(entry, Mapping) else entry for key, entry in raw["limits"].items()}
     return Profile(
         name=raw["profile"],
         limits=Limits(**limits),

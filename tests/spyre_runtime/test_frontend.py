@@ -103,6 +103,17 @@ def test_in_place_writes_become_copies_at_the_end() -> None:
     assert alias[-1] == result.padded.inputs[0]
 
 
+def test_a_result_that_only_overwrites_an_input_is_computed_into_it() -> None:
+    result = compiled(lambda out, a, b: (out.copy_(a + b), None)[1], (4, 64), (4, 64), (4, 64))
+    assert kernels(result) == ["add"]
+    (op,) = result.padded.device_ops()
+    assert result.padded.storage(op.output).name == result.padded.inputs[0]
+
+
+def test_an_input_that_is_read_keeps_its_copy() -> None:
+    assert len(kernels(compiled(lambda out, a: (out.copy_(a + out), None)[1], (4, 64), (4, 64)))) == 2
+
+
 # One graph a kind of refusal, and beside each the nearest one that is taken.
 REFUSED: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
     ("stick_expr_unsupported", lambda x: x.view(8, 4, 32).transpose(0, 1) + 1, ((8, 128),)),
