@@ -55,7 +55,7 @@ MOST_CULPRITS = 8
 class Culprit:
     """One op (or "transfer") and what was measured: the output's error with it on the device alone, before and after it is undone.
 
-    `certainty`: the part of the error that undoing it takes away, times the part of it that it makes alone; 1 is proof.
+    `certainty`: how far the error that it makes alone stands above the bound, 1 being proof; half of it where undoing all culprits leaves an error.
     """
 
     klass: str
@@ -68,13 +68,7 @@ class Culprit:
     error_alone: float
     evidence: str
     reproducer: str = ""
-
-    @property
-    def certainty(self) -> float:
-        if math.isinf(self.error_before):
-            return 1.0 if math.isfinite(self.error_after) and math.isinf(self.error_alone) else 0.5
-        mended = max(0.0, 1 - self.error_after / self.error_before)
-        return min(1.0, mended + min(1.0, self.error_alone / self.error_before)) if self.error_before else 0.0
+    certainty: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -126,7 +120,13 @@ def diagnose_subject(subject: Subject, *, picture: bool = True) -> Diagnosis:
         before = distance(subject.run(mended, transfers), subject.reference)
     search = subject.runs
     errors = tuple((subject.op(i).name, subject.op(i).origin.source, error) for i, error in subject.local_errors()) if picture else ()
-    return Diagnosis(whole, bound, tuple(culprits), search, len(subject.ops), errors)
+    sure = tuple(dataclasses.replace(c, certainty=_certainty(c.error_alone, bound, before <= bound)) for c in culprits)
+    return Diagnosis(whole, bound, sure, search, len(subject.ops), errors)
+
+
+def _certainty(alone: float, bound: float, mended: bool) -> float:
+    share = max(0.0, 1 - bound / alone) if alone else 0.0
+    return share if mended else share / 2
 
 
 def drift_bound(subject: Subject) -> float:
