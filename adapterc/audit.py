@@ -80,7 +80,7 @@ def profile_names() -> tuple[str, ...]:
 
 
 def audit_specs(
-    specs: Sequence[Path], profiles: Sequence[str], models: Sequence[str] = (), *, families: int = 8, record: bool = False
+    specs: Sequence[Path], profiles: Sequence[str], models: Sequence[str] = (), *, families: int = 24, record: bool = False
 ) -> AuditReport:
     """Audit the adapters on each profile, with `models`, or else the `families` most frequent architectures, as the known families."""
     adapters = load_all(specs)
@@ -89,7 +89,9 @@ def audit_specs(
     fired, functions = _sites(adapters, graphs, backends[-1])
     left = {backend.name: _left(adapters, graphs, backend) if models else {} for backend in backends}
     findings = tuple(
-        _finding(adapter, backend, fired, functions, left[backend.name], asked_all=not models) for adapter in adapters for backend in backends
+        _finding(adapter, backend, fired, functions, left[backend.name], asked_all=not models)
+        for adapter in adapters
+        for backend in backends
     )
     return AuditReport(findings, names, str(write_record(functions)) if record else None)
 
@@ -146,7 +148,7 @@ def _finding(
     if changed:
         return found(CHANGED, f"Transformers {transformers.__version__} has other text than it was proved against: {', '.join(changed)}")
     if asked_all and not fired.get(adapter.name) and not all(isinstance(rule, Require) for rule in adapter.rules):
-        return found(DEAD, "it fires on none of the families asked")
+        return found(DEAD, "it fires in the prefill of none of the families asked; name a model with --model to ask another")
     if adapter.gap is None:
         return found(STAYS, "hardware: it is for no gap that a release closes")
     if left.get(adapter.gap):

@@ -173,7 +173,7 @@ def audit(
     model: Annotated[
         list[str] | None, typer.Option("--model", help="Models to audit with, instead of the most frequent architectures.")
     ] = None,
-    families: Annotated[int, typer.Option("--families", min=1, help="How many architectures of the population to ask.")] = 8,
+    families: Annotated[int, typer.Option("--families", min=1, help="How many architectures of the population to ask.")] = 24,
     record: Annotated[bool, typer.Option("--record", help="Keep fingerprints of the stock functions that the rules fire in.")] = False,
     as_json: Json = False,
 ) -> None:
