@@ -11,7 +11,8 @@ from rich.console import Console
 
 from adapterc.problems import Problem
 
-out = Console(highlight=False, soft_wrap=False)
+# A file or a pipe has no width of its own.
+out = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 120)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 

@@ -18,7 +18,7 @@ from adapterc.errors import UserError
 from adapterc.inputs import choose
 from adapterc.models import load
 from adapterc.problems import EXPECTED, of_error
-from adapterc.run import RunReport, fired_table, obstacle_table, run_loaded
+from adapterc.run import RunReport, fired_lines, obstacle_lines, run_loaded
 
 PROFILE = "torch-spyre-2026-06"
 SENTENCES = (
@@ -76,9 +76,11 @@ def _embedding(checked: CheckReport, package: ModuleType) -> list[str]:
     report = reports["device"]
     _heading("all-MiniLM-L6-v2, real weights")
     out.print(f"[bold]1[/] the stock model on the Spyre front-end of {PROFILE}: refused")
-    out.print(obstacle_table(report.refused))
+    for line in obstacle_lines(report.refused):
+        out.print(line, soft_wrap=True)
     out.print("\n[bold]2[/] the adapters that attach")
-    out.print(fired_table(checked.rules, report.fired))
+    for line in fired_lines(checked.rules, report.fired, out.width):
+        out.print(line, soft_wrap=True)
     out.print(
         "\n[bold]3[/] the patched model, compiled for the device: similarity of the sentences, and cosine of each with stock fp32 on CPU"
     )
@@ -90,8 +92,9 @@ def _embedding(checked: CheckReport, package: ModuleType) -> list[str]:
 def _generation(checked: CheckReport, package: ModuleType) -> list[str]:
     loaded = load(GPT2)
     report = run_loaded(loaded, choose(loaded, (), GPT2_PROMPT), checked, package, PROFILE, "fp32", 8, look=False)
-    _heading("GPT-2 (12 layers, 768 wide, vocabulary 50257, seeded weights), stock generate() with the static cache")
-    out.print(fired_table(checked.rules, report.fired))
+    _heading("GPT-2: 12 layers, 768 wide, 50257 tokens, seeded weights, stock generate()")
+    for line in fired_lines(checked.rules, report.fired, out.width):
+        out.print(line, soft_wrap=True)
     for line in report.result_lines():
         out.print(line, soft_wrap=True)
     broken = _broken(report, FP32_TOLERANCE, "GPT-2 fp32")
@@ -121,11 +124,11 @@ def _cpu_sentence(report: RunReport) -> str:
 
 def _similarity(device: RunReport, fp32: RunReport) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("sentence", no_wrap=True)
+    table.add_column("sentence", no_wrap=True, overflow="ellipsis")
     for index in range(len(SENTENCES)):
-        table.add_column(f"·{index + 1}", justify="right")
-    table.add_column("cosine, device format", justify="right")
-    table.add_column("1 − cosine, fp32", justify="right")
+        table.add_column(f"·{index + 1}", justify="right", no_wrap=True)
+    table.add_column("cosine", justify="right", no_wrap=True)
+    table.add_column("1−cos fp32", justify="right", no_wrap=True)
     for index, sentence in enumerate(SENTENCES):
         similar = [] if device.embeddings is None else (device.embeddings @ device.embeddings[index]).tolist()
         table.add_row(f"{index + 1} {sentence}", *(f"{s:.2f}" for s in similar), _cosine(device, index), _distance(fp32, index))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
 
 from adapterc.build import built
 from adapterc.capturing import graphs_of_loaded
@@ -23,7 +24,7 @@ from adapterc.check import CheckReport, RuleReport
 from adapterc.errors import UserError
 from adapterc.inputs import choose
 from adapterc.models import Loaded, load
-from adapterc.obstacles import Compiler, Place, find
+from adapterc.obstacles import FALLBACK, Compiler, Place, find
 from adapterc.spyre_runtime.backend import clear_compile_log, compile_log
 from adapterc.spyre_runtime.profile import load_profile
 from adapterc.spyre_runtime.refusal import Refusal
@@ -105,9 +106,11 @@ class RunReport:
         console.print(f"[bold]{self.model}[/] on profile {self.profile}, numbers: {self.numerics}")
         console.print(f"\n[bold]stock[/]: {_stock_sentence(self.refused)}")
         if self.refused:
-            console.print(obstacle_table(self.refused))
+            for line in obstacle_lines(self.refused):
+                console.print(line, soft_wrap=True)
         console.print("\n[bold]adapters that attach[/]")
-        console.print(fired_table(self.rules, self.fired))
+        for line in fired_lines(self.rules, self.fired, console.width):
+            console.print(line, soft_wrap=True)
         console.print("\n[bold]patched[/]")
         for line in self.result_lines():
             console.print(line, soft_wrap=True)
@@ -291,7 +294,7 @@ def _vocabulary(model: torch.nn.Module) -> int:
 
 
 def _stock_sentence(places: Sequence[Place]) -> str:
-    refusals = [place for place in places if not place.obstacle.kind.startswith("cpu_fallback")]
+    refusals = [place for place in places if not place.obstacle.kind.startswith(FALLBACK)]
     if not refusals:
         return "compiles as it is" + (f", with {len(places)} kinds of CPU fallback" if places else "")
     return f"does not compile; {len(refusals)} kinds of place are refused" + (
@@ -299,16 +302,18 @@ def _stock_sentence(places: Sequence[Place]) -> str:
     )
 
 
-def obstacle_table(places: Sequence[Place]) -> Table:
-    """Kind, places, the Transformers line and why."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("refused for", "×", "at"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("because", overflow="fold")
+def obstacle_lines(places: Sequence[Place]) -> Iterator[str]:
+    """Each kind of refusal with its number of places, the Transformers line and the reason; the CPU fallbacks, which do run, on one line."""
+    fallbacks: Counter[str] = Counter()
     for place in places:
         obstacle = place.obstacle
-        table.add_row(obstacle.kind, str(len(place.sites)), short_source(obstacle.source), obstacle.message)
-    return table
+        if obstacle.kind.startswith(FALLBACK):
+            fallbacks[obstacle.op] += len(place.sites)
+        else:
+            yield f"  {len(place.sites)} × [bold]{escape(obstacle.kind)}[/] at {short_source(obstacle.source)}"
+            yield f"      {escape(obstacle.message)}"
+    if fallbacks:
+        yield f"  on the CPU instead: {', '.join(f'{escape(op)} ({count})' for op, count in fallbacks.items())}"
 
 
 def short_source(source: str) -> str:
@@ -316,16 +321,17 @@ def short_source(source: str) -> str:
     return "/".join(source.rsplit("/", 2)[-2:])
 
 
-def fired_table(rules: Sequence[RuleReport], fired: Mapping[str, int]) -> Table:
-    """The rules that fired, with their verdict; the others are only counted."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("rule", "fired", "verdict"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("why it is there", overflow="fold")
-    for rule in rules:
-        if fired.get(rule.name, 0):
-            table.add_row(rule.name, str(fired[rule.name]), f"{rule.verdict.klass} {rule.verdict.status}", rule.rule.header.reason)
-    return table
+def fired_lines(rules: Sequence[RuleReport], fired: Mapping[str, int], width: int) -> Iterator[str]:
+    """The rules that fired, how often, their verdict, and as much of the reason as fits `width`."""
+    active = [rule for rule in rules if fired.get(rule.name, 0)]
+    longest = max((len(rule.name) for rule in active), default=0)
+    for rule in active:
+        head = f"  {rule.name:<{longest}}  {fired[rule.name]:>4} ×  {rule.verdict.klass:<7} {rule.verdict.status:<8}"
+        reason = rule.rule.header.reason
+        room = max(20, width - len(head) - 2)
+        yield f"{head} [dim]{escape(reason if len(reason) <= room else reason[: room - 1] + '…')}[/]"
+    if not active:
+        yield "  none"
 
 
 def _comparison_line(comparison: Comparison) -> str:
