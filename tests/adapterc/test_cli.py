@@ -86,6 +86,7 @@ rules:
     size: ceil_to(V, stick)
     fill: 0
     consumers: contract
+    when: V == config.vocab_size
     reason: whole sticks
 """
 
