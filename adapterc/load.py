@@ -61,7 +61,7 @@ def unload(model: ModelT, dtype: torch.dtype = torch.float32) -> ModelT:
     if handle is None:
         raise UserError("ADC509", "this model was not loaded with adapterc.load", "nothing has to be taken off")
     handle.remove()
-    model._compiled_call_impl = None
+    vars(model).pop("_compiled_call_impl", None)  # compile() set it on the instance, over the class's None
     model.to(torch.device("cpu"), dtype)
     return model
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from adapterc.capturing import HALVES
 from adapterc.codegen.runtime.errors import REQUIREMENT, PatchError
 from adapterc.dimensions import Dimensions
 from adapterc.errors import UserError
@@ -106,13 +107,31 @@ def _run(task: Task, package: ModuleType, progress: _Progress) -> None:
         progress.stage = "stock"
         with package.patched(model):
             _check_bitwise(stock, outputs(model, inputs))
-        unrounded = _on_device(copy.deepcopy(model), inputs, package, task.profile, "fp32", progress)
+        dtype, unrounded = _first_accepted(model, inputs, package, task.profile, progress)
         _check_fp32(stock, unrounded, inputs, progress)
         progress.stage = "fp32"
         del unrounded
-        rounded = _on_device(model, inputs, package, task.profile, "device", progress)
+        rounded = _on_device(model, dtype, inputs, package, task.profile, "device", progress)
         _check_device(stock, rounded, half, inputs, progress)
         progress.stage = "passed"
+
+
+def _first_accepted(
+    model: Any, inputs: Mapping[str, torch.Tensor], package: ModuleType, profile: str, progress: _Progress
+) -> tuple[torch.dtype, dict[str, torch.Tensor]]:
+    """The unrounded outputs in the first half-precision dtype that the device takes: some models clamp in float16 by a branch on values, which no
+    graph can hold. A model that neither dtype gets through ends with float16's reason."""
+    first: Exception | None = None
+    for dtype in HALVES:
+        try:
+            found = _on_device(copy.deepcopy(model), dtype, inputs, package, profile, "fp32", progress)
+        except Exception as error:  # what the compiler says comes wrapped in several ways
+            first = first or error
+            continue
+        progress.numbers["bfloat16"] = float(dtype == torch.bfloat16)
+        return dtype, found
+    assert first is not None, "there are dtypes to try"
+    raise first
 
 
 def _check_memory(made: Recipe, memory: int) -> None:
@@ -127,14 +146,20 @@ def _check_memory(made: Recipe, memory: int) -> None:
 
 
 def _on_device(
-    model: Any, inputs: Mapping[str, torch.Tensor], package: ModuleType, profile: str, numerics: str, progress: _Progress
+    model: Any,
+    dtype: torch.dtype,
+    inputs: Mapping[str, torch.Tensor],
+    package: ModuleType,
+    profile: str,
+    numerics: str,
+    progress: _Progress,
 ) -> dict[str, torch.Tensor]:
     """The patched model's outputs on the simulator. The model stays on the device."""
     torch._dynamo.reset()
     clear_compile_log()
     with settings(profile=profile, numerics=numerics):
-        model.to(DEVICE, torch.float16)
-        moved = {name: value.to(DEVICE) for name, value in _cast(inputs, torch.float16).items()}
+        model.to(DEVICE, dtype)
+        moved = {name: value.to(DEVICE) for name, value in _cast(inputs, dtype).items()}
         with package.patched(model) as handle:
             try:
                 result = outputs(torch.compile(model, backend=DEVICE, dynamic=False), moved, model.config)
@@ -152,7 +177,7 @@ def _count(progress: _Progress) -> None:
     compiled = [record.compilation for record in compile_log() if record.compilation is not None]
     progress.numbers["graphs"] = len(compile_log())
     progress.numbers["restickifies"] = sum(c.restickifies for c in compiled)
-    progress.numbers["fallbacks"] = sum(len(c.fallbacks) if hasattr(c.fallbacks, "__len__") else c.fallbacks for c in compiled)
+    progress.numbers["fallbacks"] = sum(len(c.fallbacks) for c in compiled)
 
 
 def outputs(model: Any, inputs: Mapping[str, torch.Tensor], config: Any = None) -> dict[str, torch.Tensor]:
@@ -245,8 +270,8 @@ def reason(error: BaseException, stage: str) -> tuple[str, str, str]:
             return f"differs behind {stage}", str(error), ""
         case UserError():
             return f"not run: {error.code}", error.message, ""
-    inner = error.__cause__ if isinstance(error.__cause__, PatchError | Refusal) else None
-    if inner is not None:
+    inner = getattr(error, "inner_exception", None)  # Dynamo wraps what a backend raises
+    if isinstance(inner, Exception):
         return reason(inner, stage)
     lines = str(error).strip().splitlines() or [""]
     return f"error behind {stage}: {type(error).__name__}", lines[0][:300], _raised_at(error)
