@@ -14,6 +14,7 @@ from types import ModuleType
 
 from rich.console import Console
 
+from adapterc.certify import hashes
 from adapterc.check import CheckReport, check_specs, verdict_table
 from adapterc.codegen.build import Manifest, build
 from adapterc.dsl.diagnostics import SpecError
@@ -56,7 +57,7 @@ def build_specs(paths: Sequence[Path], output: Path) -> BuildReport:
     checked = check_specs(paths)
     if not checked.ok:
         return BuildReport(output, checked, None)
-    return BuildReport(output, checked, build(checked.adapters, checked.verdicts, output, versions()))
+    return BuildReport(output, checked, build(checked.adapters, checked.verdicts, output, versions(), hashes(checked)))
 
 
 def load_package(folder: Path) -> ModuleType:

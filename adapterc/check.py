@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,7 @@ class RuleReport:
 @dataclass(frozen=True)
 class CheckReport:
     rules: tuple[RuleReport, ...]
+    warnings: tuple[Problem, ...] = ()  # of the specs' form and types
 
     @property
     def ok(self) -> bool:
@@ -77,10 +79,12 @@ class CheckReport:
         return {"rules": [rule.to_json() for rule in self.rules], "errors": [p.to_json() for p in self.problems()]}
 
     def problems(self) -> Iterator[Problem]:
-        return (problem for rule in self.rules for problem in rule.problems)
+        return itertools.chain(self.warnings, (problem for rule in self.rules for problem in rule.problems))
 
     def show(self, console: Console) -> None:
         console.print(verdict_table(self.rules))
+        for warning in self.warnings:
+            console.print(f"\n{warning.shown}", markup=False, soft_wrap=True)
         for report in self.rules:
             for problem in report.problems:
                 console.print()
@@ -89,7 +93,7 @@ class CheckReport:
                 console.print(render_verdict(report.verdict), markup=False, soft_wrap=True)
         failed = sum(not rule.ok for rule in self.rules)
         console.print(
-            f"\n{len(self.rules)} rules in {len(self.adapters)} adapters: {'all may be built' if not failed else f'{failed} may not be built'}"
+            f"\n{len(self.rules)} rules in {len(self.adapters)} adapters: {'all hold' if not failed else f'{failed} may not be built'}"
         )
 
 
@@ -112,7 +116,7 @@ def check_specs(paths: Sequence[Path]) -> CheckReport:
     faults = [diagnostic for adapter in adapters for diagnostic in (*check_types(adapter), *_unknown_gap(adapter))]
     if any(fault.severity == "error" for fault in faults):
         raise SpecError(*faults)
-    return CheckReport(tuple(report for adapter in adapters for report in _check(adapter)))
+    return CheckReport(tuple(report for adapter in adapters for report in _check(adapter)), tuple(map(of_diagnostic, faults)))
 
 
 def _unknown_gap(adapter: Adapter) -> Iterator[Diagnostic]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from adapterc.console import Report, emit, emit_problems
+from adapterc.errors import UserError
 from adapterc.problems import EXPECTED, Problem, of_error
 
 # Commands import their workflow when they run: `adapterc explain` must not wait for torch.
@@ -48,14 +49,47 @@ def run(command: str, as_json: bool, workflow: Callable[[], Report]) -> None:
 
 
 @app.command(
-    epilog="Examples: `adapterc check` · `adapterc check my_adapter.yaml` · `adapterc check adapter_specs --json`",
+    epilog="Examples: `adapterc check` · `adapterc check my_adapter.yaml` · `adapterc check --certificates proofs` · `adapterc check --replay proofs`",
 )
-def check(specs: Specs = None, as_json: Json = False) -> None:
+def check(
+    specs: Specs = None,
+    certificates: Annotated[Path | None, typer.Option("--certificates", help="Write one certificate a rule to this folder.")] = None,
+    replay: Annotated[
+        Path | None, typer.Option("--replay", help="Verify the certificates of this folder again, without searching.")
+    ] = None,
+    as_pytest: Annotated[bool, typer.Option("--pytest", help="Run one pytest test a rule and rung.")] = False,
+    as_json: Json = False,
+) -> None:
     """Give every rule a verdict: schema, grammar, types, shapes, equivalence."""
-    from adapterc.check import check_specs
+    from adapterc import certify
+    from adapterc.check import CheckReport, check_specs
     from adapterc.specs import find
 
-    run("check", as_json, lambda: check_specs(find(specs or ())))
+    def workflow() -> CheckReport:
+        report = check_specs(find(specs or ()))
+        if certificates is not None:
+            certify.write(report, certificates)
+        return report
+
+    if as_pytest:
+        run_pytest(specs or (), as_json)
+    elif replay is not None:
+        run("check", as_json, lambda: certify.replay_all(find(specs or ()), replay))
+    else:
+        run("check", as_json, workflow)
+
+
+def run_pytest(specs: Sequence[Path], as_json: bool) -> None:
+    """Collect the specs as tests; the exit status is pytest's."""
+    from adapterc.specs import find
+
+    try:
+        import pytest
+    except ImportError:
+        emit_problems("check", of_error(UserError("ADC904", "pytest is not installed", "pip install pytest")), as_json)
+        raise typer.Exit(1) from None
+    paths = [str(path) for path in find(specs)]
+    raise typer.Exit(int(pytest.main(["-p", "adapterc.verify.pytest_plugin", "-p", "no:cacheprovider", "-q", *paths])))
 
 
 @app.command(epilog="Examples: `adapterc build -o build/patches` · `adapterc build my_adapter.yaml -o patches`")

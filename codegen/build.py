@@ -13,11 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
-from adapterc.dsl.adapter import Adapter, Header
+from adapterc.dsl.adapter import Adapter, Header, Rule
+from adapterc.dsl.ast import names
+from adapterc.dsl.types import TensorType
 
 from .layout import docstring
 from .module import Source, module_text
-from .runtime.errors import OUTPUT_FOLDER, REFUSED_RULE, PatchError
+from .runtime.errors import OUTPUT_FOLDER, REFUSED_RULE, UNSUPPORTED_RULE, PatchError
 
 MANIFEST = "manifest.json"
 MARK = "adapterc patches"
@@ -107,6 +109,14 @@ def _allowed(adapter: Adapter, verdicts: Mapping[tuple[str, str], VerdictLike]) 
             raise PatchError(
                 REFUSED_RULE, f"{name} has no verdict, and an unchecked rule is not built.", str(header.span), "Run `adapterc check` on it."
             )
+        read = _values_read(rule)
+        if read is not None:
+            raise PatchError(
+                UNSUPPORTED_RULE,
+                f"{name} holds under a condition on the values of `{read}`, which no graph knows.",
+                str(header.span),
+                "Guard it with sizes, scalars or config.",
+            )
         if not verdict.ok(header):
             raise PatchError(
                 REFUSED_RULE,
@@ -114,6 +124,14 @@ def _allowed(adapter: Adapter, verdicts: Mapping[tuple[str, str], VerdictLike]) 
                 str(header.span),
                 "See `adapterc check`.",
             )
+
+
+def _values_read(rule: Rule) -> str | None:
+    """A tensor whose values the rule's `when:` reads."""
+    typed = (*getattr(rule, "where", ()), *getattr(rule, "inputs", ()))
+    tensors = {name for name, kind in typed if isinstance(kind, TensorType)}
+    read = tensors & names(rule.header.when) if rule.header.when is not None else set()
+    return min(read, default=None)
 
 
 def package_files(

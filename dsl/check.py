@@ -99,12 +99,18 @@ class _Checker:
             return UNKNOWN
 
     def condition(self, expression: Expr) -> list[Diagnostic]:
-        """A predicate: true or false, over what is known before a tensor has values."""
+        """A predicate: true or false. One over the values of a tensor can be assumed by a proof, but no graph can decide it: a warning."""
         tensors = frozenset(name for name, value in self.env.items() if isinstance(value, TensorValue))
         if is_tensor(expression, tensors):
             read = next(n for n in walk(expression) if isinstance(n, Name) and n.id in tensors)
-            message = f"A condition reads sizes and config, not the values of `{read.id}`."
-            return [Diagnostic("ADC226", message, read.span, "Use the sizes that `where` names, or a `scalar` variable.")]
+            message = (
+                f"The condition reads the values of `{read.id}`, which no graph knows: the rule can be checked under it, but not built."
+            )
+            return [
+                Diagnostic(
+                    "ADC226", message, read.span, "Use sizes, `scalar` variables or config, or a pattern that implies it.", "warning"
+                )
+            ]
         checker = _Checker(self.env)
         found = checker.type_of(expression)
         fits = isinstance(found, UnknownValue) or (isinstance(found, NumberValue) and found.element in ("bool", "any"))

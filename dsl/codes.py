@@ -60,7 +60,7 @@ _LANGUAGE = (
     _entry("ADC223", "Variable without a type", "What is proved about a rule rests on the types of its variables.", "match: a + b  where: {a: …}", 'Add it to `where:`, as in b: "float[...]".'),
     _entry("ADC224", "Without effect (warning)", "A variable or binding plays no part in the result. That may be meant, and is often a slip.", "match: x + y  substitute: x", "Remove it, or use it."),
     _entry("ADC225", "Not known yet", "Constants are built when the patch is applied, weight programs run at load: neither sees the tensors of a run.", "constants: {m: amax(x)}", "Move it to `let:`, or declare the variable as `weight`."),
-    _entry("ADC226", "Condition on values", "`when:` is decided before any tensor has values.", "when: x > 0", "Use sizes, `scalar` variables, config and profile."),
+    _entry("ADC226", "Condition on values (warning)", "`when:` is decided on a graph, before any tensor has values. A rule under such a condition can be checked, and shows what would have to hold; it cannot be built.", "when: x > 0", "Use sizes, `scalar` variables, config and profile, or a pattern that implies the condition, as exp(y) does y > 0."),
     _entry("ADC227", "No such dimension to pad", "`dim:` names a size of `where`, and fills name tensors that have it.", "dim: D  where: {q: float[..., d]}", "Use a size name as in the types."),
     _entry("ADC228", "Rule without an end", "The pattern matches everything, or the substitute is the match, so that the rule would fire for ever.", "match: x", "Match an op, and change it."),
     _entry("ADC230", "Kind", "An argument is of another kind than the op takes: a number for a tensor, a float where indices belong.", "take(w, x)  where: {x: float[n]}", "Cast it, or mend the types in `where`."),
@@ -92,6 +92,7 @@ _PATCHES = (
     _entry("ADC401", "Folder not writable", "The patches could not be written: no permission, a full disk, or a folder that holds something else.", "adapterc build -o /", "Choose an empty folder, or one that an earlier build wrote."),
     _entry("ADC402", "Verdict missing or too weak", "Only rules whose verdict allows it are built.", "building a REFUTED rule", "Run `adapterc check` and mend what it reports."),
     _entry("ADC403", "No Python form", "The rule is well formed, but codegen cannot write it.", "a pattern over a whole module", "Write it with ops that have a torch form; docs/spec-reference.md shows them."),
+    _entry("ADC407", "Certificates not written", "The folder for certificates cannot be written.", "adapterc check --certificates /proc", "Name another folder."),
     _entry("ADC410", "Fired too seldom or too often", "A rule's count on a model is not what `expect:` says.", "expect: [{fires: 12}] on 6 layers", "See `adapterc why RULE MODEL`; then mend the pattern or the count."),
     _entry("ADC411", "Rules that fight", "One rule undoes what another did, and an earlier graph came back.", "a → b and b → a", "Guard one of them with `when:`."),
     _entry("ADC412", "Rewriting does not end", "Rules kept firing beyond the bound.", "x → x + 0", "Make the substitute one that the pattern does not match."),
@@ -129,6 +130,7 @@ _COMMANDS = (
     _entry("ADC901", "No spec found", "The folder holds no *.yaml.", "adapterc check docs/", "Name a spec file."),
     _entry("ADC902", "Interrupted", "The command was stopped.", "Ctrl-C", "Run it again."),
     _entry("ADC903", "Nothing to explain", "There is no such code, rule or setting.", "adapterc explain ADC999", "Use a code from a message, a rule's name, or a size."),
+    _entry("ADC904", "A library is missing", "The option needs a library that is not installed.", "adapterc check --pytest", "Install what the message names."),
 )  # fmt: skip
 
 CODES: Mapping[str, Code] = MappingProxyType(

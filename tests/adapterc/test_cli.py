@@ -163,3 +163,43 @@ def test_every_command_has_help_with_examples(command: str) -> None:
     assert result.exit_code == 0
     assert "Examples" in result.stdout
     assert "--json" in result.stdout
+
+
+def test_certificates_are_written_replayed_and_void_once_the_rule_changes(tmp_path: Path) -> None:
+    path, folder = spec(tmp_path, RIGHT), tmp_path / "proofs"
+    assert run("check", path, "--certificates", folder).exit_code == 0
+    assert [f.name for f in folder.iterdir()] == ["cube.cube.json"]
+    assert run("check", path, "--replay", folder).exit_code == 0
+    spec(tmp_path, RIGHT.replace("x * x * x", "x * (x * x)"))
+    replayed = run("check", path, "--replay", folder, "--json")
+    assert replayed.exit_code == 1
+    assert "changed" in json.loads(replayed.stdout)["rules"][0]["problem"]
+    missing = run("check", path, "--replay", tmp_path / "nowhere", "--json")
+    assert "no certificate" in json.loads(missing.stdout)["rules"][0]["problem"]
+
+
+def test_the_manifest_carries_the_hash_of_each_certificate(tmp_path: Path) -> None:
+    assert run("build", spec(tmp_path, RIGHT), "-o", tmp_path / "out").exit_code == 0
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    (rule,) = manifest["adapters"][0]["rules"]
+    assert len(rule["certificate"]) == 64
+
+
+def test_a_condition_on_values_can_be_checked_but_not_built(tmp_path: Path) -> None:
+    text = RIGHT.replace("pow(x, 3)", "exp(log(x))").replace("x * x * x", "x").replace("    reason:", "    when: x > 0\n    reason:")
+    path = spec(tmp_path, text)
+    checked = run("check", path, "--json")
+    assert checked.exit_code == 0
+    assert [(e["code"], e["severity"]) for e in json.loads(checked.stdout)["errors"]] == [("ADC226", "warning")]
+    built = run("build", path, "-o", tmp_path / "out")
+    assert built.exit_code == 1
+    assert "ADC403" in built.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_gap_that_no_profile_lists_is_refused_at_its_place(tmp_path: Path) -> None:
+    result = run("check", spec(tmp_path, RIGHT.replace("pow-integer-exponent", "pow-integer-exponents")), "--json")
+    assert result.exit_code == 1
+    (error,) = json.loads(result.stdout)["errors"]
+    assert (error["code"], error["line"], error["column"]) == ("ADC310", 4, 6)
+    assert "pow-integer-exponent" in error["next_step"]
