@@ -40,7 +40,9 @@ def recorded() -> Recorded:
 
 
 def write_record(rules: Mapping[str, Mapping[str, str]]) -> Path:
-    text = json.dumps({"transformers": transformers.__version__, "rules": {k: dict(sorted(v.items())) for k, v in sorted(rules.items())}}, indent=1)
+    text = json.dumps(
+        {"transformers": transformers.__version__, "rules": {k: dict(sorted(v.items())) for k, v in sorted(rules.items())}}, indent=1
+    )
     record_path().write_text(text + "\n", encoding="utf-8")
     return record_path()
 

@@ -14,13 +14,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as functional
-from adapterc.spyre_runtime.capture import capture
-from adapterc.spyre_runtime.ir import DataFormat, DeviceLayout
-from adapterc.spyre_runtime.layouts import tiled
 from blocks import build_block, linear_weights
 from oracle_rows import Argument, InputLayout, Row
 from programs import DEVICE, parse_program
 from torch._subclasses.fake_tensor import FakeTensorMode
+
+from adapterc.spyre_runtime.capture import capture
+from adapterc.spyre_runtime.ir import DataFormat, DeviceLayout
+from adapterc.spyre_runtime.layouts import tiled
 
 BETWEEN_GRAPHS = " || "
 

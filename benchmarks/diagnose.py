@@ -16,19 +16,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+
+from adapterc import specs
+from adapterc.attach import rules_of
 from adapterc.codegen.runtime import PatchSet
+from adapterc.diagnose import FUSION, LAYOUT, LEAK, LOWERING, ORIGIN, Diagnosis, diagnose_subject
+from adapterc.diagnose_model import DeviceGraph, device_graphs
 from adapterc.dsl.loader import load_all
+from adapterc.models import load
 from adapterc.spyre_runtime.execute_tiled import link
 from adapterc.spyre_runtime.faults import FAULTS
 from adapterc.spyre_runtime.formats import DEFAULT_RULES, NumberRules
 from adapterc.spyre_runtime.profile import Profile, load_profile
 from adapterc.spyre_runtime.tiled_options import TiledOptions
-
-from adapterc import specs
-from adapterc.attach import rules_of
-from adapterc.diagnose import FUSION, LAYOUT, LEAK, LOWERING, ORIGIN, Diagnosis, diagnose_subject
-from adapterc.diagnose_model import DeviceGraph, device_graphs
-from adapterc.models import load
 from adapterc.subject import GARBAGE, QUIET, Subject, made
 
 FAMILIES = {

@@ -13,9 +13,9 @@ from collections import Counter
 from pathlib import Path
 
 import torch
-from adapterc.codegen.runtime.graph import packet
 
 from adapterc.capturing import graphs_of_loaded
+from adapterc.codegen.runtime.graph import packet
 from adapterc.errors import UserError
 from adapterc.inputs import seeded_inputs
 from adapterc.population import representative

@@ -12,10 +12,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import adapterc.spyre_runtime.custom_ops  # noqa: F401  (registers the backend's own ops, which programs name)
 import torch
 import torch.fx
 import torch.nn.functional as functional
+
+import adapterc.spyre_runtime.custom_ops  # noqa: F401  (registers the backend's own ops, which programs name)
 
 DEVICE = "spyre"
 _OPENING, _CLOSING = "([{", ")]}"

@@ -68,10 +68,11 @@ def answer(row: Row) -> Answer:
 
     `spans`: tensors of which a core would address more than it can reach. That is no refusal of the front-end; the device's backend aborts.
     """
+    from capture_rows import graphs_of
+
     from adapterc.spyre_runtime.frontend import compile_graph
     from adapterc.spyre_runtime.profile import load_profile
     from adapterc.spyre_runtime.refusal import Refusal
-    from capture_rows import graphs_of
 
     profile = load_profile()
     total: Answer = {

@@ -19,9 +19,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+
 from adapterc.spyre_runtime.backend import compile_log
 from adapterc.spyre_runtime.settings import settings
-from torch import Tensor
 
 Run = Callable[[], object]
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

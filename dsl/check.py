@@ -25,7 +25,7 @@ Bindings = Sequence[tuple[str, Expr]]
 
 
 def check_types(adapter: Adapter) -> tuple[Diagnostic, ...]:
-    """All faults and warnings of an adapter's rules, in the order of the file (ADC210 to ADC249)."""
+    """All faults and warnings of an adapter's rules, in the order of the file (codes ADC2xx)."""
     found: list[Diagnostic] = []
     if adapter.when is not None:
         found += _Checker({}).condition(adapter.when)

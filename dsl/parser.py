@@ -12,6 +12,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, TypeAlias, cast
 
+from lark import Lark, Token, Transformer_NonRecursive, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
+from lark.exceptions import VisitError
+from lark.tree import Meta
+
 from adapterc.dsl.ast import (
     NOWHERE,
     Attribute,
@@ -29,9 +33,6 @@ from adapterc.dsl.ast import (
 from adapterc.dsl.diagnostics import Diagnostic, SpecError, did_you_mean, shorten
 from adapterc.dsl.source import Origin, inline_origin
 from adapterc.dsl.types import DTYPES, KINDS, Dim, RestDims, ScalarType, TensorType, Type
-from lark import Lark, Token, Transformer_NonRecursive, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
-from lark.exceptions import VisitError
-from lark.tree import Meta
 
 MAX_LENGTH = 20_000  # characters; the longest shipped expression has fewer than 400
 MAX_DEPTH = 100  # keeps every recursive walk far from Python's own limit

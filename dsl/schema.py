@@ -8,11 +8,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, cast
 
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
 from adapterc.dsl import yamltree
 from adapterc.dsl.ast import Span
 from adapterc.dsl.diagnostics import Diagnostic, did_you_mean, shorten
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
 
 RULE_KINDS = ("rewrite", "weights", "replace", "pad", "place", "boundary", "require")
 

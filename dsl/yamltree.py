@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import yaml
+
 from adapterc.dsl.ast import Span
 from adapterc.dsl.diagnostics import Diagnostic, SpecError, shorten
 from adapterc.dsl.source import Origin

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from adapterc.verify import floats, reals
 from adapterc.verify.formats import FORMATS, Wide
 from adapterc.verify.instances import Instance
 from adapterc.verify.samples import EXTREME, NONFINITE, Batch
 from adapterc.verify.terms import Term, ordered
-from numpy.typing import NDArray
 
 Pairs = Sequence[tuple[Term, Term]]
 Mask = NDArray[Any]

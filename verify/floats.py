@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from adapterc.verify import scalar_math as M
 from adapterc.verify.formats import FORMATS, Format, Wide, round_to
 from adapterc.verify.terms import Term, ordered
-from numpy.typing import NDArray
 
 NEVER_ROUNDS = frozenset({"neg", "abs", "maximum", "minimum", "amax", "amin", "where", "kth", "select", "floor", "round"})
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from adapterc.dsl.ast import Call, Expr, Literal, Name, names, walk
 from adapterc.dsl.printer import to_text
 from adapterc.dsl.types import ScalarType, TensorType, Type
@@ -21,7 +23,6 @@ from adapterc.verify.claim import Claim, size_symbols
 from adapterc.verify.compare import test_format
 from adapterc.verify.instances import Instance, guard_terms
 from adapterc.verify.samples import ORDINARY, Batch
-from numpy.typing import NDArray
 
 Mask = NDArray[Any]
 LEAST_ADMITTED = 4  # samples on which a guard must be shown to hold, or it is vacuous

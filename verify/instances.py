@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from adapterc.dsl.ast import Expr, Name, names
 from adapterc.dsl.diagnostics import SpecError
 from adapterc.dsl.types import RestDims, ScalarType, TensorType, Type

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from adapterc.dsl.ast import Call, Expr, Literal, walk
 from adapterc.dsl.printer import to_text
 from adapterc.verify import guards as G
@@ -18,7 +20,6 @@ from adapterc.verify.samples import EXTREME, KIND_NAMES, NONFINITE, ORDINARY, Ba
 from adapterc.verify.shrink import best_sample, counterexample, real_test, shrunk
 from adapterc.verify.terms import Term
 from adapterc.verify.verdict import PROVED, REFUTED, TESTED, UNDECIDED, Counterexample, Evidence
-from numpy.typing import NDArray
 
 Mask = NDArray[Any]
 Pair = tuple[Term, Term]

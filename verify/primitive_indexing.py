@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+
 from adapterc.verify import tensors as T
 from adapterc.verify.build import number, truth
 from adapterc.verify.primitive_layout import index_op

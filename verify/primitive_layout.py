@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+
 from adapterc.verify import tensors as T
 from adapterc.verify.build import convert
 from adapterc.verify.tensors import Tensor, axes, axis, require

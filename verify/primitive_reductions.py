@@ -9,10 +9,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
+
 from adapterc.verify import tensors as T
 from adapterc.verify.tensors import ShapeError, Tensor, axes, axis, promote, require
 from adapterc.verify.terms import Term
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from adapterc.verify.interpret import Interpreter, Value

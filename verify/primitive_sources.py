@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+
 from adapterc.verify import tensors as T
 from adapterc.verify.build import convert
 from adapterc.verify.tensors import Tensor, require

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from adapterc.dsl.adapter import Adapter, Rule
 from adapterc.dsl.loader import load
 from adapterc.verify.check import check_rule

@@ -11,11 +11,12 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from adapterc.verify import scalar_math as M
 from adapterc.verify.floats import apply_wide
 from adapterc.verify.formats import FORMATS, Wide, round_to
 from adapterc.verify.terms import Term, ordered
-from numpy.typing import NDArray
 
 UNIT = float(2.0**-63)
 TINY = 2.0**-126  # below the smallest normal float32 no format that a rule runs in keeps relative accuracy

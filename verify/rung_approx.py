@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from adapterc.verify.compare import Differences, differences, keeps, over_reals
 from adapterc.verify.formats import FORMATS, Wide, round_to
 from adapterc.verify.instances import Instance

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from adapterc.verify import floats
 from adapterc.verify.compare import signature
 from adapterc.verify.formats import FORMATS, all_values

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+
 from adapterc.dsl.adapter import Adapter, Replace
 from adapterc.dsl.ast import NOWHERE, Name
 from adapterc.verify import reals

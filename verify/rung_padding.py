@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
+
 from adapterc.dsl.adapter import Adapter, Pad
 from adapterc.dsl.ast import Attribute, Call, Expr, Literal, Name, walk
 from adapterc.dsl.ast import Sequence as Items

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from adapterc.verify.formats import FORMATS, Wide, round_to
 from adapterc.verify.instances import Instance
 from adapterc.verify.terms import Term, ordered
-from numpy.typing import NDArray
 
 ORDINARY, SPECIAL, EXTREME, NONFINITE = 0, 1, 2, 3
 KIND_NAMES = ("ordinary values", "special values", "the ends of the format", "non-finite values")

@@ -8,9 +8,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from adapterc.verify.formats import FORMATS, Wide
 from adapterc.verify.terms import Payload
-from numpy.typing import NDArray
 
 LD = np.longdouble
 Binary = Callable[[Wide, Wide], Wide]

@@ -7,13 +7,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from adapterc.verify.compare import over_reals
 from adapterc.verify.instances import Instance
 from adapterc.verify.samples import NONFINITE, ORDINARY, Batch
 from adapterc.verify.tensors import Tensor
 from adapterc.verify.terms import Term, variables
 from adapterc.verify.verdict import Counterexample
-from numpy.typing import NDArray
 
 Mask = NDArray[Any]
 Test = Callable[[Batch], Mask]  # per sample: do the sides still part?

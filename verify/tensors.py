@@ -9,8 +9,9 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
-from adapterc.verify.terms import INTEGER_DTYPES, Arena, Payload, Term, TooLarge
 from numpy.typing import NDArray
+
+from adapterc.verify.terms import INTEGER_DTYPES, Arena, Payload, Term, TooLarge
 
 Scalar: TypeAlias = int | Fraction | bool | str | None
 MAX_ELEMENTS = 60_000

@@ -8,8 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 import torch
-from adapterc.dsl.ops import OPS
 from torch.fx import Node
+
+from adapterc.dsl.ops import OPS
 
 from .graph import dtype, mutated_inputs, shape, source_line, value
 from .normal import Form, default_of, equal_values, forms, identity_source, name_of, parameters

@@ -12,11 +12,12 @@ from functools import cache
 from typing import Any, cast
 
 import torch
+from torch.fx import Node
+
 from adapterc.dsl.ast import Literal, Name
 from adapterc.dsl.ast import Sequence as Listed
 from adapterc.dsl.ops import OPS
 from adapterc.dsl.opspec import Anything, CallForm, FormValue, OpSpec, Use
-from torch.fx import Node
 
 from .graph import arguments, dtype, is_getitem, packet, shape, value
 

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
+from torch import fx
+
 from adapterc.spyre_runtime import patches
 from adapterc.spyre_runtime.capture import CapturedGraph
 from adapterc.spyre_runtime.profile import Profile, load_profile
 from adapterc.spyre_runtime.settings import current_settings
-from torch import fx
 
 from .context import Config, Context
 from .errors import EXPECTATION, INSTALLED, REQUIREMENT, PatchError

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+
 from adapterc.codegen.module import Source, module_text
 from adapterc.codegen.runtime import Context, Rule, context_of, rewrite_graph
 from adapterc.dsl.loader import load_all

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import transformers
+
 from adapterc.dsl.check import check_types
 from adapterc.dsl.loader import load
 

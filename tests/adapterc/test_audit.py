@@ -6,12 +6,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from adapterc.dsl.adapter import Adapter
-from adapterc.dsl.loader import load
-from adapterc.spyre_runtime.profile import Note, Profile
 
 from adapterc import audit, stock
+from adapterc.dsl.adapter import Adapter
+from adapterc.dsl.loader import load
 from adapterc.gaps import profile_named
+from adapterc.spyre_runtime.profile import Note, Profile
 
 SPEC = """
 adapter: {name}

@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from adapterc.diagnose import DRIFT, FUSION, LAYOUT, LEAK, LOWERING, ORIGIN, TRANSFER, Diagnosis, bars, diagnose_subject
 from adapterc.spyre_runtime.execute_tiled import link
 from adapterc.spyre_runtime.formats import DEFAULT_RULES, NumberRules
 from adapterc.spyre_runtime.frontend import Compilation, compile_graph
 from adapterc.spyre_runtime.profile import load_profile
 from adapterc.spyre_runtime.tiled_options import TiledOptions
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
-
-from adapterc.diagnose import DRIFT, FUSION, LAYOUT, LEAK, LOWERING, ORIGIN, TRANSFER, Diagnosis, bars, diagnose_subject
 from adapterc.subject import GARBAGE, QUIET, Subject, made, subject_of
 
 Function = Callable[..., torch.Tensor]

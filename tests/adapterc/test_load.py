@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from adapterc.spyre_runtime.settings import settings
-from adapterc.spyre_runtime.tensor import SpyreTensor
 
 import adapterc.load as loading
 from adapterc import models, specs
 from adapterc.build import build_specs
 from adapterc.errors import UserError
+from adapterc.spyre_runtime.settings import settings
+from adapterc.spyre_runtime.tensor import SpyreTensor
 
 BERT = "config:BertModel,hidden_size=128,num_hidden_layers=1,num_attention_heads=2,intermediate_size=256,vocab_size=300"
 GPT2 = "config:GPT2LMHeadModel,n_embd=128,n_layer=1,n_head=2,vocab_size=300,n_positions=64"

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from adapterc.spyre_runtime.refusal import refuse
 from typer.testing import CliRunner
 
 from adapterc import sweep_store, tiny
 from adapterc.cli import app
 from adapterc.dimensions import Dimensions, dimensions_of, known_dimensions
 from adapterc.errors import UserError
+from adapterc.spyre_runtime.refusal import refuse
 from adapterc.sweep_engine import engine, local
 from adapterc.sweep_groups import read_population
 from adapterc.sweep_page import page

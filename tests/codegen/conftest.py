@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
 from adapterc.codegen.runtime import Config, Context, GraphReport, Rule, rewrite_graph
 from adapterc.spyre_runtime.capture import CapturedGraph
 from adapterc.spyre_runtime.profile import load_profile
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 
 
 @dataclasses.dataclass(frozen=True)

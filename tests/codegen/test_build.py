@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from adapterc.codegen import build
 from adapterc.codegen.runtime import PatchError
 from adapterc.dsl.adapter import Adapter, Header

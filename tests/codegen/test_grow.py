@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+
 from adapterc.codegen.runtime import Anything, Dim, Origin, Pad, Tensor, op
 from adapterc.codegen.runtime.growth import CannotGrow, Growth, through_view
 from adapterc.codegen.runtime.numbers import ceil_to

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+
 from adapterc.codegen.runtime import Dim, Match, Matcher, Miss, Pattern, Rest, Scalar, Tensor, op
 from adapterc.codegen.runtime.sizes import evaluate
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+
 from adapterc.codegen.runtime import Expectation, Origin, PatchError, PatchSet, Replace, Require, Rewrite, Tensor, op
 from adapterc.codegen.runtime.patchset import GraphReport, check_expectations
 from adapterc.spyre_runtime import patches
-from torch import nn
 
 A = Tensor("x", "float", (...,))
 

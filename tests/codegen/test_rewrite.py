@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+
 from adapterc.codegen.runtime import Dim, Origin, PatchError, Rewrite, Tensor, op
 
 X = torch.randn(3, 4)

@@ -7,6 +7,7 @@ import random
 import re
 
 import pytest
+
 from adapterc.dsl.adapter import Rewrite
 from adapterc.dsl.ast import Call
 from adapterc.dsl.check import attribute_variables, check_types, environment, sizes_of

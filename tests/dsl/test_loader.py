@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+
 from adapterc.dsl.adapter import Boundary, Pad, Place, Replace, Require, Rewrite, Weights
 from adapterc.dsl.ast import Call, Literal, Name
 from adapterc.dsl.diagnostics import Diagnostic, SpecError, render

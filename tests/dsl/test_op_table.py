@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from adapterc.dsl.ast import Attribute, Call, Expr, Literal, Name, Rest, Sequence, Slice, Subscript, names
 from adapterc.dsl.infer import Inference
 from adapterc.dsl.ops import ALIASES, CONSTANT_NAMES, DTYPE_NAMES, OPS, bind, expand, expand_once

@@ -6,13 +6,14 @@ import sys
 from fractions import Fraction
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from adapterc.dsl.ast import Attribute, Call, Expr, Literal, Name, Rest, Sequence, Slice, Subscript
 from adapterc.dsl.diagnostics import SpecError, render
 from adapterc.dsl.parser import MAX_DEPTH, MAX_LENGTH, parse_definition, parse_expression, parse_type
 from adapterc.dsl.printer import INFIX, PREFIX, decimal_text, to_text, type_text
 from adapterc.dsl.types import RestDims, ScalarType, TensorType
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 X, Y, D = Name("x"), Name("y"), Name("d")
 

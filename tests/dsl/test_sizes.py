@@ -7,11 +7,12 @@ from fractions import Fraction
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from adapterc.dsl.diagnostics import SpecError
 from adapterc.dsl.parser import parse_expression
 from adapterc.dsl.sizes import SPAN_BYTES, STICK_ELEMENTS, derive, evaluate_condition, evaluate_size, largest_prime_factor, next_smooth
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 ENV: dict[str, object] = {
     "d": 80,
@@ -183,6 +184,7 @@ def test_the_largest_prime_factor_divides_and_is_prime(n: int) -> None:
 
 def test_sticks_are_those_of_the_runtime() -> None:
     import torch
+
     from adapterc.spyre_runtime.ir import elements_per_stick
 
     assert {name: elements_per_stick(getattr(torch, name)) for name in STICK_ELEMENTS} == dict(STICK_ELEMENTS)

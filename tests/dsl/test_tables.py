@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+
 from adapterc.dsl import adapter as adapter_module
 from adapterc.dsl import codes, infer, loader, reference
 from adapterc.dsl.adapter import CLASSES, Rule
@@ -18,7 +20,6 @@ from adapterc.dsl.loader import load_text
 from adapterc.dsl.ops import OPS
 from adapterc.dsl.printer import INFIX, PREFIX
 from adapterc.dsl.schema import RULE_KINDS, schema
-from jsonschema import Draft202012Validator
 
 DSL = Path(inspect.getfile(loader)).parent
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 import sympy
 import torch
+
 from adapterc.spyre_runtime.capture import capture
 from adapterc.spyre_runtime.execute_fast import compile_program
 from adapterc.spyre_runtime.execute_tiled import TiledProgram, link

@@ -6,10 +6,11 @@ import math
 from fractions import Fraction
 
 import pytest
+from sympy import Symbol, sympify
+
 from adapterc.spyre_runtime.align import Loop, View, align
 from adapterc.spyre_runtime.refusal import Refusal
 from adapterc.spyre_runtime.terms import Coordinate, Term, coordinate_of
-from sympy import Symbol, sympify
 
 D0, D1, D2 = (Symbol(f"d{i}") for i in range(3))
 

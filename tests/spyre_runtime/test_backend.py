@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import fx
+
 from adapterc.spyre_runtime import active_for, clear_compile_log, compile_log, fired_report, install, settings
 from adapterc.spyre_runtime.capture import CapturedGraph, capture
 from adapterc.spyre_runtime.execute_fast import compile_program
@@ -14,7 +16,6 @@ from adapterc.spyre_runtime.handover import hand_on
 from adapterc.spyre_runtime.patches import Handle
 from adapterc.spyre_runtime.refusal import Refusal
 from adapterc.spyre_runtime.stages import StageError, partition
-from torch import fx
 
 aten = torch.ops.aten
 

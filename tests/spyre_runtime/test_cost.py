@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+
 from adapterc.spyre_runtime.cost import constants, price
 from adapterc.spyre_runtime.plan import build_plan
 from adapterc.spyre_runtime.profile import load_profile

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
+
 from adapterc.spyre_runtime import SpyreTensor, settings
 from adapterc.spyre_runtime.formats import host_to_device, round_dl16
-from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
 
 
 def bert() -> BertModel:

@@ -7,6 +7,7 @@ import math
 import pytest
 import sympy
 import torch
+
 from adapterc.spyre_runtime.divide import core_split, divide
 from adapterc.spyre_runtime.ir import Access, BufferRole, OpKind
 from adapterc.spyre_runtime.matmul_split import MatmulSize, best_split, estimate_us

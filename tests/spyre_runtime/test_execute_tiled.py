@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
 from adapterc.spyre_runtime.findings import Check, FindingError
 from adapterc.spyre_runtime.settings import settings as device_settings
 from adapterc.spyre_runtime.tile_ops import MatmulOp, ReduceOp
 from adapterc.spyre_runtime.tiled_options import Padding, TiledOptions
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from torch import Tensor
 
 Shape = tuple[int, ...]
 

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from sympy import Symbol
+from torch import Tensor
+
 from adapterc.spyre_runtime.addressing import walk
 from adapterc.spyre_runtime.coordinates import ZERO, raw_device_coordinates
 from adapterc.spyre_runtime.faults import FAULTS, Faults, OpFacts
@@ -22,8 +25,6 @@ from adapterc.spyre_runtime.tile_checks import Site, Walk
 from adapterc.spyre_runtime.tile_ops import DenseOp, Target
 from adapterc.spyre_runtime.tiled_options import TiledOptions
 from adapterc.spyre_runtime.tiles import own
-from sympy import Symbol
-from torch import Tensor
 
 Graph = Callable[..., Any]
 INF = float("inf")

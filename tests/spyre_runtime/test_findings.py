@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sympy import Symbol
+
 from adapterc.spyre_runtime.addressing import Addresses
 from adapterc.spyre_runtime.findings import Check, Finding, FindingError, Findings, FindingWarning, Place, core_ranges
 from adapterc.spyre_runtime.profile import Limits
@@ -29,7 +31,6 @@ from adapterc.spyre_runtime.tile_checks import (
 )
 from adapterc.spyre_runtime.tile_ops import Memory
 from adapterc.spyre_runtime.tiles import own
-from sympy import Symbol
 
 ROWS, COLUMNS = Symbol("d0"), Symbol("d1")
 

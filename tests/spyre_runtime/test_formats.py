@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from adapterc.spyre_runtime.formats import (
     DL16_MAX,
     DL16_MIN_NORMAL,

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._inductor import ir as inductor_ir
+from torch._inductor import lowering
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
 from adapterc.spyre_runtime.frontend import Compilation, compile_graph, refusals
 from adapterc.spyre_runtime.ir import BufferRole, DeviceLayout, OpKind
 from adapterc.spyre_runtime.layouts import default_layout
 from adapterc.spyre_runtime.profile import load_profile
 from adapterc.spyre_runtime.refusal import Refusal
-from torch._inductor import ir as inductor_ir
-from torch._inductor import lowering
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 
 PROFILE = load_profile("torch-spyre-2026-06")
 HALF, FULL, LONG = torch.float16, torch.float32, torch.int64

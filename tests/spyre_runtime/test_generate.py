@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from adapterc.spyre_runtime import clear_compile_log, compile_log, settings
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
+
+from adapterc.spyre_runtime import clear_compile_log, compile_log, settings
 
 
 def gpt2() -> GPT2LMHeadModel:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import sympy
 import torch
+from torch._inductor.utils import sympy_index_symbol
+from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+
 from adapterc.spyre_runtime.coordinates import coordinates, device_coordinates, is_whole_stick, matching_dim, simplified
 from adapterc.spyre_runtime.ir import Access, Buffer, BufferRole, DeviceLayout, elements_per_stick
 from adapterc.spyre_runtime.layouts import SPARSE, contiguous_strides, default_layout, needed_move, sticks_agree, tiled
 from adapterc.spyre_runtime.refusal import Refusal
-from torch._inductor.utils import sympy_index_symbol
-from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 HALF, FULL = torch.float16, torch.float32
 D0, D1, D2 = (sympy_index_symbol(f"d{i}") for i in range(3))

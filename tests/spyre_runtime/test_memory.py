@@ -6,14 +6,15 @@ import math
 
 import pytest
 import torch
-from adapterc.spyre_runtime.addressing import Digit, boxes_of, digits_of, evaluate, refine
-from adapterc.spyre_runtime.ir import DeviceLayout
-from adapterc.spyre_runtime.layouts import contiguous_strides, tiled
-from adapterc.spyre_runtime.memory import Padding, allocate, filler, from_sticks, to_sticks, valid_lanes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Mod, Symbol, floor
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+
+from adapterc.spyre_runtime.addressing import Digit, boxes_of, digits_of, evaluate, refine
+from adapterc.spyre_runtime.ir import DeviceLayout
+from adapterc.spyre_runtime.layouts import contiguous_strides, tiled
+from adapterc.spyre_runtime.memory import Padding, allocate, filler, from_sticks, to_sticks, valid_lanes
 
 X = Symbol("x", integer=True, nonnegative=True)
 

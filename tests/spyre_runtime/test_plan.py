@@ -6,6 +6,7 @@ import dataclasses
 import json
 
 import pytest
+
 from adapterc.spyre_runtime.ir import BufferRole, OpKind
 from adapterc.spyre_runtime.plan import build_plan, load_plan
 from adapterc.spyre_runtime.profile import load_profile

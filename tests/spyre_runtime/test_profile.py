@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from adapterc.spyre_runtime.ir import DataFormat
 from adapterc.spyre_runtime.profile import load_profile, profile_names
 from adapterc.spyre_runtime.refusal import Obstacle

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import torch
+
 from adapterc.spyre_runtime.divide import divide
 from adapterc.spyre_runtime.ir import BufferRole, OpKind
 from adapterc.spyre_runtime.profile import load_profile

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from adapterc.spyre_runtime import NumberRules, current_settings, settings
 from adapterc.spyre_runtime.formats import round_dl16
 

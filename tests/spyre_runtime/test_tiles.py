@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
+from sympy import Mod, Symbol, floor
+
 from adapterc.spyre_runtime.addressing import walk
 from adapterc.spyre_runtime.tiles import lane_granules, own, slices_of, span_elements, touched
-from sympy import Mod, Symbol, floor
 
 M, N, K = Symbol("d0"), Symbol("d1"), Symbol("d2")
 

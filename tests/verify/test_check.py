@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from adapterc.dsl.adapter import Adapter, Replace
 from adapterc.dsl.loader import load
 from adapterc.verify import check_adapter, problems, render_verdict

@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+
 from adapterc.verify.field_elements import PRIMES, prime_check
 from adapterc.verify.guards import positive_names
 from adapterc.verify.instances import instances

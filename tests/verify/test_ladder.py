@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+
 from adapterc.verify.guards import guard_text
 from adapterc.verify.ladder import decide
 
