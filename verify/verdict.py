@@ -94,7 +94,7 @@ def problems(verdict: Verdict, header: Header) -> tuple[Diagnostic, ...]:
         return (Diagnostic("ADC306", f"{where} could not be decided: {verdict.how}.", span, hint),)
     if verdict.klass == "WRONG":
         return (
-            Diagnostic("ADC301", f"{where} is wrong: {verdict.how}.", span, verdict.mend or "Compare the two sides in the table above."),
+            Diagnostic("ADC301", f"{where} is wrong: {verdict.how}.", span, verdict.mend or "Compare the two sides below."),
         )
     if verdict.klass == "COND":
         hint = f"Add `when: {verdict.suggested_guard}`." if verdict.suggested_guard else "Add a guard."
