@@ -203,3 +203,32 @@ def test_a_gap_that_no_profile_lists_is_refused_at_its_place(tmp_path: Path) -> 
     (error,) = json.loads(result.stdout)["errors"]
     assert (error["code"], error["line"], error["column"]) == ("ADC310", 4, 6)
     assert "pow-integer-exponent" in error["next_step"]
+
+
+REPLACE = """\
+adapter: tanh_gelu
+summary: The tanh GELU module cubes by multiplication.
+lifetime: scaffold
+rules:
+  - replace: module
+    module: NewGELUActivation
+    inputs: {x: "float[...]"}
+    let: {inner: 0.7978845608028654 * (x + 0.044715 * x * x * x)}
+    forward: 0.5 * x * (1 + tanh(inner))
+    reason: pow does not lower
+"""
+
+
+@pytest.mark.parametrize(("text", "status"), [(REPLACE, "TESTED"), (REPLACE.replace("0.044715", "0.04"), "REFUTED")])
+def test_a_replaced_module_is_measured_against_the_stock_one(tmp_path: Path, text: str, status: str) -> None:
+    checked = run("check", spec(tmp_path, text), "--json")
+    assert checked.exit_code == (0 if status == "TESTED" else 1)
+    assert json.loads(checked.stdout)["rules"][0]["status"] == status
+
+
+def test_a_replacement_for_a_class_that_does_not_exist_is_undecided_and_not_built(tmp_path: Path) -> None:
+    path = spec(tmp_path, REPLACE.replace("NewGELUActivation", "NoSuchActivation"))
+    checked = run("check", path, "--json")
+    assert checked.exit_code == 1
+    assert json.loads(checked.stdout)["errors"][0]["code"] == "ADC306"
+    assert run("build", path, "-o", tmp_path / "out").exit_code == 1
