@@ -16,7 +16,7 @@ demo: $(VENV)/ready
 	$(BIN)/python -m adapterc.demo
 
 test: $(VENV)/ready lint typecheck
-	$(BIN)/python -m pytest -n 2 -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q --durations=15
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
