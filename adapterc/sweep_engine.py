@@ -120,6 +120,7 @@ def _finished(slot: _Slot, timeout: float) -> Outcome | None:
         except EOFError:
             slot.process.join(GRACE)
             outcome = _dead(slot, seconds)
+        slot.process.join(GRACE)  # a worker that said its outcome leaves by itself, and takes its semaphores with it
         _end(slot)
         return outcome
     if seconds > timeout:

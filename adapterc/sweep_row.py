@@ -103,7 +103,8 @@ def _run(task: Task, package: ModuleType, progress: _Progress) -> None:
     progress.stage = "built"
     with torch.no_grad():
         stock = outputs(model, inputs)
-        half = outputs(copy.deepcopy(model).to(torch.bfloat16), _cast(inputs, torch.bfloat16))
+        coarse: Any = copy.deepcopy(model)
+        half = outputs(coarse.to(torch.bfloat16), _cast(inputs, torch.bfloat16))
         progress.stage = "stock"
         with package.patched(model):
             _check_bitwise(stock, outputs(model, inputs))

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from adapterc.errors import UserError
 from adapterc.sweep_groups import Population
@@ -154,8 +155,8 @@ def groups(store: sqlite3.Connection) -> tuple[StoredGroup, ...]:
         outcomes.setdefault(key, {})[width] = Outcome(
             key, width, stage, kind, message, place, json.loads(numbers), json.loads(fired), seconds
         )
-    found = store.execute("SELECT * FROM groups ORDER BY models DESC, downloads DESC, key").fetchall()
-    return tuple(StoredGroup(*row, outcomes.get(row[0], {})) for row in found)
+    found: list[tuple[Any, ...]] = store.execute("SELECT * FROM groups ORDER BY models DESC, downloads DESC, key").fetchall()
+    return tuple(StoredGroup(*columns, outcomes.get(columns[0], {})) for columns in found)
 
 
 def unrunnable(store: sqlite3.Connection) -> tuple[Unrunnable, ...]:

@@ -25,7 +25,8 @@ from adapterc.models import Loaded, Source
 
 Width = Literal["tiny", "real"]
 LAYERS, MOST_LAYERS = 2, 4  # two, or one of each kind of layer, but no more than four
-STICK, VOCABULARY, BATCH, LENGTH, PADDED = 64, 256, 2, 16, 5
+STICK, BATCH, LENGTH, PADDED = 64, 2, 16, 5
+VOCABULARY = 704  # eleven sticks: unlike any width of a small layer, so that rules which tell the LM head by its size are not misled
 POSITIONS, WINDOW, EXPERTS, CHOSEN = 512, 8, 4, 2
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers", "depth")

@@ -93,9 +93,7 @@ def problems(verdict: Verdict, header: Header) -> tuple[Diagnostic, ...]:
         hint = "Give `where:` types and a `when:` that leave the checker sizes to try, or install the `prove` extra."
         return (Diagnostic("ADC306", f"{where} could not be decided: {verdict.how}.", span, hint),)
     if verdict.klass == "WRONG":
-        return (
-            Diagnostic("ADC301", f"{where} is wrong: {verdict.how}.", span, verdict.mend or "Compare the two sides below."),
-        )
+        return (Diagnostic("ADC301", f"{where} is wrong: {verdict.how}.", span, verdict.mend or "Compare the two sides below."),)
     if verdict.klass == "COND":
         hint = f"Add `when: {verdict.suggested_guard}`." if verdict.suggested_guard else "Add a guard."
         return (Diagnostic("ADC302", f"{where} holds only under a guard: {verdict.how}.", span, hint),)
