@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from adapterc.errors import UserError
 from adapterc.sweep_groups import Population
@@ -155,8 +154,11 @@ def groups(store: sqlite3.Connection) -> tuple[StoredGroup, ...]:
         outcomes.setdefault(key, {})[width] = Outcome(
             key, width, stage, kind, message, place, json.loads(numbers), json.loads(fired), seconds
         )
-    found: list[tuple[Any, ...]] = store.execute("SELECT * FROM groups ORDER BY models DESC, downloads DESC, key").fetchall()
-    return tuple(StoredGroup(*columns, outcomes.get(columns[0], {})) for columns in found)
+    found = store.execute("SELECT * FROM groups ORDER BY models DESC, downloads DESC, key").fetchall()
+    return tuple(
+        StoredGroup(key, model_type, architecture, dimensions, models, downloads, outcomes.get(key, {}))
+        for key, model_type, architecture, dimensions, models, downloads in found
+    )
 
 
 def unrunnable(store: sqlite3.Connection) -> tuple[Unrunnable, ...]:
