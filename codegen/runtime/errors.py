@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # not frozen: Python writes the traceback of an exception that passes through a `with` block
 class PatchError(Exception):
     """A user-visible failure of building or applying patches. `str()` is the one line that the command line prints."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -132,3 +134,14 @@ def test_expectations_are_checked(fired: int, whole: bool, complaint: str | None
 def test_an_expectation_for_another_model_does_not_count() -> None:
     expectation = Expectation(lambda here: 7, when=lambda here: here.config.model_type == "other")
     check_expectations((cube(expect=(expectation,)),), GraphReport({}, {}, True), PatchSet(()).install(Model()).context)
+
+
+def test_an_error_passes_through_a_with_block_as_itself() -> None:
+    """A frozen exception cannot take the traceback that contextlib writes, and would come out as another error."""
+
+    @contextlib.contextmanager
+    def block() -> Iterator[None]:
+        yield
+
+    with pytest.raises(PatchError, match="ADC410"), block():
+        raise PatchError("ADC410", "fired too seldom")
