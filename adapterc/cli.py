@@ -121,6 +121,9 @@ def run_model(
         str, typer.Option("--dtype", help="`device`: the device's number format. `fp32`: unrounded values, every legality rule as it is.")
     ] = "device",
     tokens: Annotated[int, typer.Option("--tokens", min=0, help="New tokens for a causal LM to generate greedily.")] = 8,
+    dump: Annotated[
+        str | None, typer.Option("--dump", help="Print one stage of the last graph compiled: decompose, lower, restickify, pad or plan.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run a stock model on the simulator: what it is refused for, which adapters attach, and how near the patched result is."""
@@ -130,7 +133,9 @@ def run_model(
     run(
         "run",
         as_json,
-        lambda: run_source(model, texts=text or (), ids=ids, specs=find(spec or ()), profile=profile, numerics=dtype, new_tokens=tokens),
+        lambda: run_source(
+            model, texts=text or (), ids=ids, specs=find(spec or ()), profile=profile, numerics=dtype, new_tokens=tokens, dump=dump
+        ),
     )
 
 

@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,6 +31,7 @@ from adapterc.spyre_runtime.refusal import Refusal
 from adapterc.spyre_runtime.settings import settings
 
 DEVICE = "spyre"
+STAGES = ("decompose", "lower", "restickify", "pad", "plan")  # of a Compilation, in order
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class RunReport:
     compilations: int
     seconds: float
     embeddings: torch.Tensor | None = None  # [sequences, width], of unit length
+    dumped: str | None = None  # the stage that was asked for, as text
 
     @property
     def ok(self) -> bool:
@@ -100,9 +102,13 @@ class RunReport:
             "restored": self.restored,
             "compilations": self.compilations,
             "seconds": round(self.seconds, 2),
+            **({} if self.dumped is None else {"dump": self.dumped}),
         }
 
     def show(self, console: Console) -> None:
+        if self.dumped is not None:
+            console.print(self.dumped, markup=False, soft_wrap=True)
+            return
         console.print(f"[bold]{self.model}[/] on profile {self.profile}, numbers: {self.numerics}")
         console.print(f"\n[bold]stock[/]: {_stock_sentence(self.refused)}")
         if self.refused:
@@ -140,6 +146,7 @@ def run_source(
     profile: str = "torch-spyre-2026-06",
     numerics: str = "device",
     new_tokens: int = 8,
+    dump: str | None = None,
 ) -> RunReport:
     """Load the model that `text` names and run it. Raises UserError, SpecError or PatchError with the reason where it cannot start."""
     if numerics not in ("device", "fp32"):
@@ -148,9 +155,18 @@ def run_source(
         load_profile(profile)
     except FileNotFoundError as error:
         raise UserError("ADC508", str(error), "choose one of those") from None
+    if dump is not None and dump not in STAGES:
+        raise UserError("ADC507", f"--dump {dump} is no stage", f"choose one of {', '.join(STAGES)}")
     loaded = load(text)
     with built(specs) as (checked, package):
-        return run_loaded(loaded, choose(loaded, texts, ids), checked, package, profile, numerics, new_tokens)
+        report = run_loaded(loaded, choose(loaded, texts, ids), checked, package, profile, numerics, new_tokens, look=dump is None)
+        return report if dump is None else replace(report, dumped=_dumped(dump))
+
+
+def _dumped(stage: str) -> str:
+    """A stage of the last graph that the device took, as text; empty where it took none."""
+    compilations = [record.compilation for record in compile_log() if record.compilation is not None]
+    return str(compilations[-1].stages()[stage]) if compilations else ""
 
 
 def run_loaded(
