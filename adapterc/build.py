@@ -20,7 +20,7 @@ from adapterc.codegen.build import Manifest, build
 from adapterc.dsl.diagnostics import SpecError
 from adapterc.errors import UserError
 
-_VERSIONS = ("adapterc", "torch", "transformers", "lark", "hypothesis", "numpy")
+_VERSIONS = ("adapterc", "torch", "transformers", "lark", "numpy")
 
 
 @dataclass(frozen=True)
