@@ -60,11 +60,16 @@ def build_specs(paths: Sequence[Path], output: Path) -> BuildReport:
     return BuildReport(output, checked, build(checked.adapters, checked.verdicts, output, versions(), hashes(checked)))
 
 
+def require_package(folder: Path) -> None:
+    """Raise UserError ADC505 unless the folder looks like a built package; nothing of it is run."""
+    if not (folder / "__init__.py").is_file() or not (folder / "manifest.json").is_file():
+        raise UserError("ADC505", f"{folder}: no patches here", "build them with `adapterc build -o FOLDER`")
+
+
 def load_package(folder: Path) -> ModuleType:
     """Import a built package from its folder, under its folder's name. Raises UserError ADC505 where the folder is no such package."""
+    require_package(folder)
     init = folder / "__init__.py"
-    if not init.is_file() or not (folder / "manifest.json").is_file():
-        raise UserError("ADC505", f"{folder}: no patches here", "build them with `adapterc build -o FOLDER`")
     spec = importlib.util.spec_from_file_location(folder.name, init, submodule_search_locations=[str(folder)])
     assert spec is not None and spec.loader is not None, "a path with a .py suffix always has a loader"
     module = importlib.util.module_from_spec(spec)

@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from adapterc import sweep_store
-from adapterc.build import build_specs, load_package, versions
+from adapterc.build import build_specs, require_package, versions
 from adapterc.console import err
 from adapterc.errors import UserError
 from adapterc.gaps import profile_named
@@ -100,7 +100,7 @@ def _memory() -> int:
 def patches(plan: Plan) -> Iterator[Path]:
     """The folder of patches: the user's, or one that is checked and built here, once for all rows. Raises UserError ADC506 for a failed check."""
     if plan.patches is not None:
-        load_package(plan.patches)
+        require_package(plan.patches)  # the rows import it, each in its own process
         yield plan.patches.resolve()
         return
     with tempfile.TemporaryDirectory(prefix="adapterc-sweep-") as temporary:

@@ -177,7 +177,7 @@ def test_similarity_prompts_and_output_kinds_are_sentence_transformers_own(encod
     unit = spyre.encode(texts[0], normalize_embeddings=True, convert_to_tensor=True)  # type: ignore[attr-defined]
     assert unit.shape == (384,)
     assert torch.allclose(unit.norm(), torch.ones(()), atol=1e-5)
-    assert spyre.get_sentence_embedding_dimension() == 384  # type: ignore[attr-defined]
+    assert spyre.get_embedding_dimension() == 384  # type: ignore[attr-defined]
     assert spyre.max_seq_length == stock.max_seq_length  # type: ignore[attr-defined]
 
 

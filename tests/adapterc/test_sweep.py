@@ -370,7 +370,8 @@ def test_a_killed_sweep_goes_on_without_losing_or_repeating_a_row(tmp_path: Path
     models = tuple(
         (f"org/{i}", "1", "bert", f"Bert{name}", A) for i, name in enumerate(("Model", "ForMaskedLM", "ForPreTraining", "LMHeadModel"))
     )
-    slow = patches(tmp_path, "import time; time.sleep(1.5); raise ValueError", "slow")
+    code = "import multiprocessing, time\nif multiprocessing.parent_process():\n    time.sleep(1.5)\n    raise ValueError\n"
+    slow = patches(tmp_path, code, "slow")  # the sweep itself imports it too, to see that it is one
     store = tmp_path / "s.sqlite"
     command = [
         sys.executable, "-m", "adapterc.cli", "sweep", "--population", str(population(tmp_path, models)), "--store", str(store),
@@ -378,7 +379,7 @@ def test_a_killed_sweep_goes_on_without_losing_or_repeating_a_row(tmp_path: Path
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
-    while not _rows(store) and time.monotonic() < deadline:
+    while not _rows(store) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
     process.wait()
