@@ -40,7 +40,8 @@ class NumberRules:
 
     ``op_rounding``: how an op's float32 result becomes DLFloat16. The DLFloat paper and patent say nearest, ties up.
     ``host_rounding``: how host half precision becomes DLFloat16 on the way in. Of the five published pairs (torch-spyre
-    issues 1938, 1771, 2516) truncation explains four, nearest-even two and nearest-up one; no rule explains all.
+    issues 1938, 1771, 2516) truncation explains four, nearest-even three and nearest-up two, since a finite half stays
+    finite under each of them (-65504); no rule explains all.
     """
 
     op_rounding: Rounding = "nearest_up"
