@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from families import register
 
 from adapterc import specs
 from adapterc.errors import UserError
 from adapterc.gaps import GapsReport, gaps_of, issue_text, ranking
 from adapterc.population import models_with, population, representative
 from adapterc.reproducer import MOST_LINES, confirms
-
-sys.path.insert(0, str(Path(__file__).parent))
-from families import register
 
 PROFILE = "torch-spyre-2026-06"
 NARROW_HEADS = "config:bert,num_hidden_layers=1,hidden_size=128,num_attention_heads=4,intermediate_size=128,vocab_size=90"

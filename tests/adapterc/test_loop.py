@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
+from families import register
+
 from adapterc import specs
 from adapterc.mcp_server import TOOLS
-
-sys.path.insert(0, str(Path(__file__).parent))
-from families import register
 
 
 def call(tool: str, *arguments: Any, **named: Any) -> dict[str, Any]:

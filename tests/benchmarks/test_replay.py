@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
+import capture_rows
+import fidelity
+import oracle_rows
+import programs
 import pytest
 import torch
-
-BENCHMARKS = str(Path(__file__).resolve().parents[2] / "benchmarks")
-if BENCHMARKS not in sys.path:
-    sys.path.insert(0, BENCHMARKS)
-
-import capture_rows  # noqa: E402
-import fidelity  # noqa: E402
-import oracle_rows  # noqa: E402
-import programs  # noqa: E402
-from blocks import BlockError, parse_block  # noqa: E402
-from oracle_rows import Argument, Row  # noqa: E402
-from replay import Pool, answer  # noqa: E402
+from blocks import BlockError, parse_block
+from oracle_rows import Argument, Row
+from replay import Pool, answer
 
 
 def run(text, *values):
