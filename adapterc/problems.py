@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from adapterc.codegen.runtime.errors import PatchError
+from adapterc.codegen.patch_error import PatchError
 from adapterc.dsl.diagnostics import Diagnostic, SpecError, render
 from adapterc.errors import UserError
 

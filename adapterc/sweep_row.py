@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from adapterc.capturing import HALVES
-from adapterc.codegen.runtime.errors import REQUIREMENT, PatchError
+from adapterc.codegen.patch_error import REQUIREMENT, PatchError
 from adapterc.dimensions import Dimensions
 from adapterc.errors import UserError
 from adapterc.spyre_runtime.backend import clear_compile_log, compile_log

@@ -1,5 +1,4 @@
-"""Adapters become patches: `build` writes the Python package, `runtime` is what that package imports."""
+"""Adapters become patches: `build` writes the Python package, `runtime` is what that package imports.
 
-from .build import Manifest, build
-
-__all__ = ["Manifest", "build"]
+Nothing is imported here, so that a command that only names a problem does not wait for torch.
+"""

@@ -19,7 +19,7 @@ from adapterc.dsl.types import TensorType
 
 from .layout import docstring
 from .module import Source, module_text
-from .runtime.errors import OUTPUT_FOLDER, REFUSED_RULE, UNSUPPORTED_RULE, PatchError
+from .patch_error import OUTPUT_FOLDER, REFUSED_RULE, UNSUPPORTED_RULE, PatchError
 
 MANIFEST = "manifest.json"
 MARK = "adapterc patches"

@@ -1,7 +1,7 @@
 """What a generated patch imports: patterns, the rules as data, and the machinery that applies them to a captured graph."""
 
+from ..patch_error import PatchError
 from .context import Config, Context
-from .errors import PatchError
 from .match import Match, Matcher, Miss
 from .patchset import GraphReport, Handle, PatchSet, context_of, rewrite_graph
 from .pattern import Anything, DType, Op, Pattern, Rest, Scalar, Tensor, op

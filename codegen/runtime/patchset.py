@@ -17,8 +17,8 @@ from adapterc.spyre_runtime.capture import CapturedGraph
 from adapterc.spyre_runtime.profile import Profile, load_profile
 from adapterc.spyre_runtime.settings import current_settings
 
+from ..patch_error import EXPECTATION, INSTALLED, REQUIREMENT, PatchError
 from .context import Config, Context
-from .errors import EXPECTATION, INSTALLED, REQUIREMENT, PatchError
 from .graph import placeholder_kinds, remove_dead
 from .match import Miss
 from .pads import apply_pad

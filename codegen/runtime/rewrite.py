@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from ..patch_error import ENDLESS_RULES, FIGHTING_RULES, SUBSTITUTE, PatchError
 from .context import Context
-from .errors import ENDLESS_RULES, FIGHTING_RULES, SUBSTITUTE, PatchError
 from .graph import BUFFER, WEIGHT, dependences, dtype, mutated_inputs, mutates, packet, remove_dead, shape, value
 from .match import Match, Matcher, Miss
 from .normal import identity_source

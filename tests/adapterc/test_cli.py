@@ -1,6 +1,8 @@
 """The command line as its user meets it: exit status, JSON, and one sentence for each kind of bad input."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -232,3 +234,10 @@ def test_a_replacement_for_a_class_that_does_not_exist_is_undecided_and_not_buil
     assert checked.exit_code == 1
     assert json.loads(checked.stdout)["errors"][0]["code"] == "ADC306"
     assert run("build", path, "-o", tmp_path / "out").exit_code == 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["explain", "ADC110"], ["explain", "ceil_to(7, 64)"], ["list"]])
+def test_what_needs_no_tensor_does_not_wait_for_torch(arguments: list[str]) -> None:
+    program = "import sys; from adapterc.cli import main\ntry: main()\nfinally: print('torch' in sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stderr.splitlines()[-1] == "False"

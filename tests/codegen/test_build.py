@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from adapterc.codegen import build
+from adapterc.codegen.build import build
 from adapterc.codegen.runtime import PatchError
 from adapterc.dsl.adapter import Adapter, Header
 from adapterc.dsl.diagnostics import SpecError
