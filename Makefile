@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 
 # The environment is remade when what it is made from changes.
 $(VENV)/ready: pyproject.toml constraints.txt
+	rm -rf adapterc.egg-info  # metadata of an earlier build would hide the entry points of this one
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[demo,dev,prove]'
 	touch $@

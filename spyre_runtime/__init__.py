@@ -1,6 +1,9 @@
-"""A simulator of IBM Spyre behind torch's own doors. Importing it registers the device and the Dynamo backend ``spyre``."""
+"""A simulator of IBM Spyre behind torch's own doors. Importing it registers the device ``spyre``.
 
-from .backend import CompileRecord, clear_compile_log, compile_log
+The Dynamo backend of that name is an entry point (`torch_dynamo_backends` in pyproject.toml), so that Dynamo and Inductor are loaded by
+`torch.compile` and not by a command that only reads a profile.
+"""
+
 from .device import register
 from .formats import NumberRules
 from .patches import GraphPatch, active_for, fired_report, install
@@ -12,14 +15,11 @@ SIMULATED: bool = register()
 
 __all__ = [
     "SIMULATED",
-    "CompileRecord",
     "GraphPatch",
     "NumberRules",
     "Settings",
     "SpyreTensor",
     "active_for",
-    "clear_compile_log",
-    "compile_log",
     "current_settings",
     "fired_report",
     "install",

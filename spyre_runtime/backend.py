@@ -260,7 +260,6 @@ def _touches_device(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
     return any(isinstance(value, torch.device) and value.type == DEVICE_TYPE for value in arguments)
 
 
-torch._dynamo.register_backend(spyre, name=DEVICE_TYPE)
 # Sizes are static on this device, so each length is a compilation of its own; after torch's default of 8, Dynamo would fall back
-# to eager without an error. This limit is the one process-wide switch that importing the simulator moves.
+# to eager without an error. This limit is the one process-wide switch that loading this backend moves.
 torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)

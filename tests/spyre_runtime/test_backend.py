@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import fx
 
-from adapterc.spyre_runtime import active_for, clear_compile_log, compile_log, fired_report, install, settings
+from adapterc.spyre_runtime import active_for, fired_report, install, settings
+from adapterc.spyre_runtime.backend import clear_compile_log, compile_log
 from adapterc.spyre_runtime.capture import CapturedGraph, capture
 from adapterc.spyre_runtime.execute_fast import compile_program
 from adapterc.spyre_runtime.formats import round_dl16

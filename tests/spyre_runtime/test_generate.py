@@ -6,7 +6,8 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
 
-from adapterc.spyre_runtime import clear_compile_log, compile_log, settings
+from adapterc.spyre_runtime import settings
+from adapterc.spyre_runtime.backend import clear_compile_log, compile_log
 
 
 def gpt2() -> GPT2LMHeadModel:
