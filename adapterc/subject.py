@@ -91,7 +91,7 @@ class Subject:
 
     def _pass(self, program: TiledProgram) -> Pass:
         given = dict(zip(program.link.plan.inputs, (value.clone() for value in self.inputs), strict=True))
-        current = Pass(program.link, program.host, program.faults, program.rules, program.options.padding, given)
+        current = Pass(program.link, program.faults, program.rules, program.options.padding, given)
         for name in given:
             current.memory[name] = current.lay_out(name)
         return current

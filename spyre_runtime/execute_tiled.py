@@ -11,21 +11,28 @@ import math
 import random
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Literal
 
+import torch
 from torch import Tensor
 
 from .execute_fast import Program
 from .faults import Faults
 from .findings import Check, Findings, Place
-from .formats import NumberRules
+from .formats import NumberRules, carrier_dtype, host_to_device
 from .frontend import Compilation
-from .host_steps import HostGraph
-from .ir import STICK_BYTES, Op, OpKind
+from .host_steps import HostStep
+from .ir import STICK_BYTES, OpKind
 from .link_tiles import Link, LinkedOp, link_op
 from .memory import from_sticks, layout_of
-from .profile import Profile
+from .plan import Plan, PlannedBuffer, PlannedOp
+from .plan_json import PlanError
+from .planner import output_samples
+from .profile import Profile, load_profile
+from .settings import profile_rules
+from .tensor import SpyreTensor
 from .tile_checks import (
     LxOwners,
     LxSlot,
@@ -41,7 +48,7 @@ from .tile_checks import (
     mark_written,
 )
 from .tiled_options import Padding, TiledOptions
-from .tiled_run import OTHER_PADDING, Pass, output_samples, run_step
+from .tiled_run import OTHER_PADDING, Pass, run_step
 
 
 @dataclass
@@ -57,14 +64,12 @@ class _Resident:
 class TiledProgram:
     """A linked plan. `link.findings` collects what checks that only warn have found, while linking and while running."""
 
-    compilation: Compilation
     options: TiledOptions
     rules: NumberRules | None
     link: Link
-    steps: tuple[LinkedOp | Op, ...]
+    steps: tuple[LinkedOp | HostStep, ...]
     dies: Mapping[int, tuple[str, ...]]  # step → storages that nothing later needs
     mutated: tuple[str, ...]  # inputs that the graph writes
-    host: HostGraph
     faults: Faults
     residents: dict[tuple[str, Padding], _Resident] = field(default_factory=dict)
 
@@ -75,7 +80,7 @@ class TiledProgram:
         """
         given = dict(zip(self.link.plan.inputs, inputs, strict=True))
         paddings = [self.options.padding, OTHER_PADDING[self.options.padding]][: 1 + self.options.leaks]
-        passes = [Pass(self.link, self.host, self.faults, self.rules, padding, given) for padding in paddings]
+        passes = [Pass(self.link, self.faults, self.rules, padding, given) for padding in paddings]
         for current in passes:
             for name in given:
                 current.memory[name] = self._sticks(name, current)
@@ -88,10 +93,7 @@ class TiledProgram:
         first = passes[0]
         for name in self.mutated:
             from_sticks(first.memory[name], layout_of(self.link.buffers[name]), given[name])
-        names = iter(self.link.plan.outputs)
-        return tuple(
-            None if sample is None else first.output(next(names), sample) for sample in output_samples(self.compilation.functional)
-        )
+        return tuple(map(first.output, self.link.plan.results))
 
     def _sticks(self, name: str, current: Pass) -> Tensor:
         tensor, key = current.given[name], (name, current.padding)
@@ -104,11 +106,10 @@ class TiledProgram:
         return sticks
 
 
-def _mutated(compilation: Compilation) -> tuple[str, ...]:
+def _mutated(plan: Plan) -> tuple[str, ...]:
     """Inputs that the graph writes, in the plan's order."""
-    graph = compilation.padded
-    written = {graph.storage(op.output).name for op in graph.device_ops() if graph.buffer(op.output).alias}
-    return tuple(name for name in compilation.plan.inputs if name in written)
+    written = {plan.graph.storage(op.output).name for op in plan.ops if plan.buffer(op.output).alias}
+    return tuple(name for name in plan.inputs if name in written)
 
 
 def _lifetimes(link: Link) -> dict[int, tuple[str, ...]]:
@@ -126,30 +127,66 @@ def _lifetimes(link: Link) -> dict[int, tuple[str, ...]]:
 
 
 def link(compilation: Compilation, profile: Profile, options: TiledOptions | None = None, rules: NumberRules | None = None) -> TiledProgram:
-    """Prepare a compiled graph to run on sticks, and check its plan. rules: None carries half-precision values unrounded.
+    """`link_plan` for a compiled graph."""
+    return link_plan(compilation.plan, profile, options, rules)
+
+
+def link_plan(plan: Plan, profile: Profile, options: TiledOptions | None = None, rules: NumberRules | None = None) -> TiledProgram:
+    """Prepare a plan to run on sticks, and check it. rules: None carries half-precision values unrounded.
 
     Raises FindingError where a check finds something, KeyError for an unknown fault, NotImplementedError for a device program without a
     meaning here.
     """
     options = options or TiledOptions()
-    plan, graph = compilation.plan, compilation.padded
     faults = Faults.of(options.faults, profile)
     joined = Link(
         plan,
-        graph,
+        plan.graph,
         profile,
         rules.op_rounding if rules else None,
         options.partial_sums,
         Findings(dict(options.checks)),
         faults,
-        {b.name: b for b in plan.buffers},
+        plan.by_name,
     )
-    planned = {op.name: op for op in plan.ops}
-    steps = tuple(link_op(planned[op.name], op, joined) if op.on_device else op for op in graph.ops)
-    host = HostGraph(compilation.functional, graph, rules)
-    program = TiledProgram(compilation, options, rules, joined, steps, _lifetimes(joined), _mutated(compilation), host, faults)
+    steps = tuple(link_op(step, joined) if isinstance(step, PlannedOp) else step for step in plan.steps)
+    program = TiledProgram(options, rules, joined, steps, _lifetimes(joined), _mutated(plan), faults)
     check_plan(program, profile)
     return program
+
+
+def execute_plan(
+    plan: Plan,
+    inputs: Mapping[str, Tensor],
+    *,
+    options: TiledOptions | None = None,
+    rules: NumberRules | Literal["profile"] | None = "profile",
+) -> tuple[Tensor | None, ...]:
+    """Run a plan by itself, for example one that `plan_json.from_json` read: the outputs' carriers, None for one that is no tensor.
+
+    inputs: a tensor for each name in `plan.inputs`. A tensor of the device gives its own values; a float32 one where the plan has half
+    precision is taken as the device's values; any other arrives as a host tensor does, converted and rounded. Inputs that the graph writes are
+    overwritten where they are taken as they are. rules: rounding; those of the plan's profile unless given, None carries values unrounded.
+    Raises PlanError for a missing input or one of another size, and what `link_plan` raises.
+    """
+    profile = load_profile(plan.profile)
+    chosen = profile_rules(plan.profile) if rules == "profile" else rules
+    carriers = [_carrier(plan.buffer(name), inputs, chosen) for name in plan.inputs]
+    return link_plan(plan, profile, options, chosen).run(carriers)
+
+
+def _carrier(buffer: PlannedBuffer, inputs: Mapping[str, Tensor], rules: NumberRules | None) -> Tensor:
+    value = inputs.get(buffer.name)
+    if value is None or tuple(value.shape) != buffer.size:
+        found = "there is none" if value is None else f"the given one has {list(value.shape)}"
+        raise PlanError(f"the plan needs an input {buffer.name} of {buffer.dtype} {list(buffer.size)}, and {found}")
+    if isinstance(value, SpyreTensor):
+        value = value.raw
+    elif value.dtype is not carrier_dtype(buffer.dtype):
+        value = value.to(carrier_dtype(buffer.dtype)) if rules is None else host_to_device(value, buffer.dtype, rules)
+    if value.stride() == buffer.stride:
+        return value
+    return torch.empty_strided(buffer.size, buffer.stride, dtype=value.dtype).copy_(value)
 
 
 def check_plan(program: TiledProgram, profile: Profile) -> None:
@@ -160,6 +197,8 @@ def check_plan(program: TiledProgram, profile: Profile) -> None:
         marks.whole(name)
     slots = lx_slots(link)
     resident = frozenset(s.storage for s in slots)
+    # LX was planned for the places that the release reads, which are not those that are meant.
+    misread = frozenset(op.name for op in link.plan.ops if op.misread)
     places: dict[int, Place] = {}
     for position, step in enumerate(program.steps):
         if not isinstance(step, LinkedOp):
@@ -171,7 +210,7 @@ def check_plan(program: TiledProgram, profile: Profile) -> None:
         _check_site(site, marks, findings, profile)
         mark_written(site, marks, math.prod(link.storage(site.write.buffer).size))
         if findings.watches(Check.LX_OWNERSHIP):
-            owners.check(site, resident, findings)
+            owners.check(replace(site, reads=()) if step.name in misread else site, resident, findings)
     check_lx(slots, places, profile.limits, findings)
 
 
@@ -223,6 +262,6 @@ def tiled_program(compilation: Compilation, profile: Profile, options: TiledOpti
     return Program(
         run=lambda *carriers: program().run([carriers[i] for i in tensors]),
         outputs=tuple(output_samples(compilation.functional)),
-        mutated=tuple(position[name] for name in _mutated(compilation)),
+        mutated=tuple(position[name] for name in _mutated(compilation.plan)),
         code=str(compilation.plan),
     )

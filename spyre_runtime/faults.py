@@ -35,6 +35,7 @@ class OpFacts:
     site: Site
     accesses: tuple[Access, ...]
     planned: tuple[Addresses, ...]  # the operands as the release's code generator has them
+    misread: Mapping[int, Addresses]  # operands that the release's lowering reads at other places than meant, and these
     walk: Callable[[Access, tuple[tuple[Symbol, int], ...]], Addresses]
 
     @property
@@ -184,6 +185,17 @@ def _as_generated(facts: OpFacts, position: int) -> Addresses | None:
     return _without_base(meant) if facts.planned and facts.planned[position].base < meant.base else None
 
 
+def _as_lowered(facts: OpFacts, position: int) -> Addresses | None:
+    """The release reads the result of a step inside one lowering from its beginning, whatever slice or view the step was made of.
+
+    What lies behind the buffer is not modelled: a read that would leave it stays as it is meant.
+    """
+    where = facts.misread.get(position)
+    if where is None or where.base + sum(int(table.max()) for table in where.tables.values()) >= where.elements:
+        return None
+    return where
+
+
 def _wrong_rows(facts: OpFacts) -> Addresses | None:
     """Rows that data selects are counted along the outermost device dimension, whichever holds them."""
     where = facts.site.write.where
@@ -255,6 +267,7 @@ FAULTS: Mapping[str, Fault] = {
     "storage-offset-dropped": Fault(lambda f: f.program in COPIES and not f.accesses[0].is_indirect, read=_drop_offset),
     "stick-offset-dropped": Fault(lambda f: f.program not in COPIES and not f.op.is_reduction, read=_drop_stick_offset),
     "rotate-half-slice": Fault(_program("neg", "identity"), read=_as_generated),
+    "step-of-view-misread": Fault(lambda f: bool(f.misread), read=_as_lowered),
     "wrong-stick-after-view": Fault(lambda f: f.program in COPIES and _permuted(f.accesses[0]), read=_swapped),
     "norm-of-transposed-input": Fault(
         lambda f: f.program == "mul" and len(f.accesses) == 2 and f.accesses[0] == f.accesses[1] and _permuted(f.accesses[0]),

@@ -14,7 +14,8 @@ from .kernels import select_kernel
 from .layout_checks import check_arrangements, check_index_data, check_sticks
 from .lower import lower
 from .padding import pad_matmuls, share_constants
-from .plan import Plan, build_plan
+from .plan import Plan
+from .planner import build_plan
 from .profile import Profile
 from .propagate import Propagation, propagate
 from .refusal import Found, Obstacle, Refusal, meet, refuse
@@ -96,7 +97,7 @@ def compile_graph(graph: torch.fx.GraphModule, profile: Profile, input_layouts: 
     laid_out = insert_moves(propagation, choose_layouts(propagation, profile))
     padded = share_constants(pad_matmuls(laid_out, profile))
     check_sticks(padded)
-    plan = build_plan(padded, profile)
+    plan = build_plan(padded, profile, functional)
     check_index_data(padded)
     _without_kernel(padded, profile)
     return Compilation(functional, lowered, propagation, laid_out, padded, plan)

@@ -245,6 +245,7 @@ class Op:
     attributes: tuple[tuple[str, Any], ...] = ()
     roles: MatmulRoles | None = None
     host_reads: tuple[str, ...] = ()  # buffers a fallback takes whole
+    meant: tuple[tuple[Access, Access], ...] = ()  # reads that the release gets wrong, each with what it should have been
     obstacle: Obstacle | None = None  # why the loops could not be read; the op is refused when its layout is asked for
 
     @property

@@ -17,8 +17,7 @@ from .device_functions import COPIES, DIRECT, MASKS, OTHERS, REDUCTIONS
 from .faults import Faults, Injected, OpFacts
 from .findings import Findings, Place
 from .formats import HALF_DTYPES, Rounding, carrier_dtype
-from .ir import Access, Arrangement, LoweredGraph, Op
-from .kernels import select_kernel
+from .ir import Access, Arrangement, LoweredGraph
 from .movers import Loops, Mover, whole_sticks
 from .plan import Operand, Plan, PlannedBuffer, PlannedOp
 from .profile import Profile
@@ -106,18 +105,16 @@ class Lost:
         """Nothing reaches memory."""
 
 
-def link_op(planned: PlannedOp, op: Op, link: Link) -> LinkedOp:
+def link_op(planned: PlannedOp, link: Link) -> LinkedOp:
     """Work out one device op. Raises NotImplementedError for a program that the executor has no meaning for."""
-    assert op.write is not None
-    kernel = select_kernel(link.graph, op, link.profile)
-    loops = tuple((Symbol(str(s)), n) for s, n in op.iteration_space.items())
-    indexing = {buffer for access in (*op.reads, op.write) for _, buffer in access.indirect}
-    operands = tuple(r for r in kernel.inputs if r.buffer not in indexing or r.is_indirect)
+    loops = tuple((Symbol(loop.name), loop.size) for loop in planned.planned)
+    indexing = {buffer for access in (*planned.reads, planned.write) for _, buffer in access.indirect}
+    operands = tuple(r for r in planned.reads if r.buffer not in indexing or r.is_indirect)
     reads = tuple(access_walk(r, link, loops) for r in operands)
-    write = access_walk(op.write, link, loops)
+    write = access_walk(planned.write, link, loops)
     shared = frozenset(s for s, _ in loops if s not in write.where.tables) if planned.is_reduction else frozenset()
     ownership = _ownership(planned, loops, [*reads, write], shared)
-    index_walks = tuple(access_walk(r, link, loops) for r in op.reads if r.buffer in indexing and not r.is_indirect)
+    index_walks = tuple(access_walk(r, link, loops) for r in planned.reads if r.buffer in indexing and not r.is_indirect)
     site = Site(
         Place(planned.name, planned.node, planned.source),
         loops,
@@ -127,18 +124,19 @@ def link_op(planned: PlannedOp, op: Op, link: Link) -> LinkedOp:
         shared,
         2 if planned.kernel == "exx2" else 1,
     )
-    injected = link.faults.inject(_facts(planned, op, link, replace(site, reads=reads), operands)) if link.faults.active else None
+    injected = link.faults.inject(_facts(planned, link, replace(site, reads=reads), operands)) if link.faults.active else None
     if injected is None:
-        return LinkedOp(planned.name, planned.kernel, site, _runner(planned, op, replace(site, reads=reads), operands, link, None))
+        return LinkedOp(planned.name, planned.kernel, site, _runner(planned, replace(site, reads=reads), operands, link, None))
     moved = tuple(replace(walk, where=where) for walk, where in zip(reads, injected.reads, strict=True))
     seen = replace(site, reads=moved, write=replace(write, where=injected.write))
-    runner = Lost() if injected.lost else _runner(planned, op, seen, operands, link, injected)
+    runner = Lost() if injected.lost else _runner(planned, seen, operands, link, injected)
     return LinkedOp(planned.name, planned.kernel, site, runner)
 
 
-def _facts(planned: PlannedOp, op: Op, link: Link, site: Site, operands: tuple[Access, ...]) -> OpFacts:
+def _facts(planned: PlannedOp, link: Link, site: Site, operands: tuple[Access, ...]) -> OpFacts:
+    op = link.graph.writers[planned.output]
     loops = tuple((Symbol(loop.name), loop.size) for loop in planned.loops)
-    generated = tuple(planned_walk(o, link, loops).where for o in planned.inputs) if not _by_data(op) else ()
+    generated = tuple(planned_walk(o, link, loops).where for o in planned.inputs) if not _by_data(planned) else ()
     return OpFacts(
         planned.kernel,
         dict(planned.parameters),
@@ -147,19 +145,19 @@ def _facts(planned: PlannedOp, op: Op, link: Link, site: Site, operands: tuple[A
         site,
         operands,
         generated,
+        {operands.index(planned.reads[i]): access_walk(access, link, site.loops).where for i, access in planned.misread},
         lambda access, over: access_walk(access, link, over).where,
     )
 
 
-def _by_data(op: Op) -> bool:
-    return any(access.is_indirect for access in (*op.reads, *([op.write] if op.write else [])))
+def _by_data(planned: PlannedOp) -> bool:
+    return any(access.is_indirect for access in (*planned.reads, planned.write))
 
 
-def _index_data(op: Op, link: Link, loops: Loops) -> dict[Symbol, tuple[str, Mover]]:
+def _index_data(planned: PlannedOp, link: Link, loops: Loops) -> dict[Symbol, tuple[str, Mover]]:
     """For each data-dependent symbol, where its values are."""
-    assert op.write is not None
-    direct = {r.buffer: access_walk(r, link, loops) for r in op.reads if not r.is_indirect}
-    wanted = {Symbol(str(s)): buffer for access in (*op.reads, op.write) for s, buffer in access.indirect}
+    direct = {r.buffer: access_walk(r, link, loops) for r in planned.reads if not r.is_indirect}
+    wanted = {Symbol(str(s)): buffer for access in (*planned.reads, planned.write) for s, buffer in access.indirect}
     return {symbol: (direct[buffer].storage, Mover(direct[buffer].where, loops)) for symbol, buffer in wanted.items()}
 
 
@@ -172,11 +170,11 @@ def _ownership(planned: PlannedOp, loops: Loops, walks: Sequence[Walk], shared: 
     return own([(s, n, cores[s]) for s, n in loops], lane_granules((w.where, w.stick) for w in walks), fastest)
 
 
-def _runner(planned: PlannedOp, op: Op, site: Site, operands: tuple[Access, ...], link: Link, injected: Injected | None) -> Any:
+def _runner(planned: PlannedOp, site: Site, operands: tuple[Access, ...], link: Link, injected: Injected | None) -> Any:
     parameters = dict(planned.parameters)
     change = injected.change if injected else None
-    if _by_data(op):
-        return _indirect(planned, op, site, operands, link)
+    if _by_data(planned):
+        return _indirect(planned, site, operands, link)
     if planned.kernel == MATMUL:
         return _matmul(planned, site, operands, link)
     if planned.kernel in ("topkvalue", "topkindex"):
@@ -224,18 +222,17 @@ def _positions(loops: Loops, wanted: Sequence[Symbol]) -> tuple[int, ...]:
     return tuple(i for i, (s, _) in enumerate(loops) if s in wanted)
 
 
-def _indirect(planned: PlannedOp, op: Op, site: Site, operands: tuple[Access, ...], link: Link) -> DenseOp:
+def _indirect(planned: PlannedOp, site: Site, operands: tuple[Access, ...], link: Link) -> DenseOp:
     """A copy whose rows data selects: gather for a read, scatter for a write."""
-    assert op.write is not None
     inputs = tuple((w.storage, Mover(w.where, site.loops, a.is_indirect)) for a, w in zip(operands, site.reads, strict=True))
-    output = Mover(site.write.where, site.loops, op.write.is_indirect)
+    output = Mover(site.write.where, site.loops, planned.write.is_indirect)
     sizes = {s: len(t) for walk in (*site.reads, site.write) for s, t in walk.where.tables.items()}
 
     def watch(symbol: Symbol, data: Tensor) -> Tensor:
         return check_index(site, symbol, data, sizes.get(symbol, 1), link.findings)
 
     return DenseOp(
-        planned.kernel, dict(planned.parameters), inputs, link.target(planned.output), output, _index_data(op, link, site.loops), watch
+        planned.kernel, dict(planned.parameters), inputs, link.target(planned.output), output, _index_data(planned, link, site.loops), watch
     )
 
 

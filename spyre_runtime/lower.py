@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, cast
 
+import sympy
 import torch
 import torch.fx
 from torch._inductor import ir as inductor_ir
@@ -18,12 +19,12 @@ from torch.utils._ordered_set import OrderedSet
 
 from .custom_ops import public_name
 from .decompose import fake_inputs, fake_mode_of, source_line
-from .ir import Buffer, BufferRole, GraphName, LoweredGraph, Op, OpKind, Origin, data_format
+from .ir import Access, Buffer, BufferRole, GraphName, LoweredGraph, Op, OpKind, Origin, data_format
 from .lowerings import COPY_BACK, MATMUL, ConstantUpload, DeviceReduction, device_lowerings
 from .profile import Profile
 from .refusal import Found, Refusal, meet, refuse
 from .session import lowering_session
-from .split import known_names, split_bodies
+from .split import MEANT, known_names, split_bodies
 from .tracing import Body, record
 
 _STAGE = "lower"
@@ -94,6 +95,19 @@ def _constants(data: Any, body: Body) -> tuple[tuple[str, Any], ...]:
     return tuple((key, value if isinstance(value, dict | bool) else float(value)) for key, value in info.items())
 
 
+def _meant(body: Body, right: inductor_ir.ComputedBuffer | None) -> tuple[tuple[Access, Access], ...]:
+    """Reads of a body that should be others, with these (split.py)."""
+    if right is None:
+        return ()
+    other = record(right)
+    pairs = [
+        (body.reads[mine.buffer, cast(sympy.Expr, mine.index)], other.reads[theirs.buffer, cast(sympy.Expr, theirs.index)])
+        for mine, theirs in zip(body.steps, other.steps, strict=True)
+        if mine.function == "load"
+    ]
+    return tuple(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
+
+
 def _device_op(op: inductor_ir.ComputedBuffer) -> tuple[Op, Buffer]:
     name, data = op.get_name(), op.data
     written = op.layout if isinstance(op.layout, inductor_ir.MutationLayoutSHOULDREMOVE) else None
@@ -132,6 +146,7 @@ def _device_op(op: inductor_ir.ComputedBuffer) -> tuple[Op, Buffer]:
         origin=origin,
         result_of=_result_of(op),
         attributes=attributes,
+        meant=_meant(body, getattr(op, MEANT, None)),
     ), _buffer(name, BufferRole.COMPUTED, layout, alias)
 
 

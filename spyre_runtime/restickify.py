@@ -117,10 +117,14 @@ def renamed(op: Op, names: Mapping[str, str]) -> Op:
     def new(name: str) -> str:
         return names.get(name, name)
 
-    reads = tuple(dict.fromkeys(replace(r, buffer=new(r.buffer), indirect=tuple((s, new(b)) for s, b in r.indirect)) for r in op.reads))
+    def moved(r: Access) -> Access:
+        return replace(r, buffer=new(r.buffer), indirect=tuple((s, new(b)) for s, b in r.indirect))
+
+    reads = tuple(dict.fromkeys(map(moved, op.reads)))
+    meant = tuple((moved(read), moved(right)) for read, right in op.meant)
     body = tuple(replace(step, buffer=new(step.buffer)) if step.buffer else step for step in op.body)
     roles = replace(op.roles, x=new(op.roles.x), y=new(op.roles.y)) if op.roles else None
-    return replace(op, reads=reads, body=body, roles=roles)
+    return replace(op, reads=reads, body=body, roles=roles, meant=meant)
 
 
 def _known_by_name(graph: LoweredGraph, name: str, op: Op, found: Found) -> None:

@@ -26,6 +26,7 @@ from .refusal import Found, Refusal, meet, refuse
 _STAGE = "split"
 _NO_COMPUTE = frozenset({"load", "store", "get_index"})
 _SCALAR_ARGUMENTS = frozenset({"clamp", "layernormscale", "softplus"})
+MEANT = "meant_body"  # attribute of a rebuilt op: the same op with the reads that it should have
 _CASTS = {"to_dtype": torch.ops.prims.convert_element_type.default, "convert_element_type": torch.ops.prims.convert_element_type.default}
 
 
@@ -193,6 +194,43 @@ def _as_node(
     return node
 
 
+@dataclasses.dataclass(frozen=True)
+class _Walk:
+    """How the loops walk a buffer: the traced index of a load, with the sizes and strides of the buffer loaded."""
+
+    index: Any
+    size: tuple[Any, ...]
+    stride: tuple[Any, ...]
+
+
+def _walks(calls: list[_Call], session: GraphLowering) -> dict[int, _Walk]:
+    """The walk that each step's value is meant at: a load's own, and that of its operands where a step's operands all agree.
+
+    An intermediate step runs over the whole buffers that it reads and leaves a buffer like them, so that it is read by the same walk.
+    """
+    found: dict[int, _Walk] = {}
+    constants = {c.id for c in calls if c.function == "constant"}
+    for call in calls:
+        if call.function == "load":
+            layout = session.get_buffer(call.buffer).get_layout()
+            found[call.id] = _Walk(call.index, tuple(layout.size), tuple(layout.stride))
+        operands = [o for o in call.operands if o not in constants]
+        if operands and all(o in found for o in operands) and len({found[o] for o in operands}) == 1:
+            found[call.id] = found[operands[0]]
+    return found
+
+
+def _meant_walks(calls: list[_Call], buffers: dict[int, str], session: GraphLowering) -> dict[int, Any]:
+    """Indices at which the last step should read intermediates, where they have the sizes and strides of what they were made from."""
+    meant = {}
+    for step, walk in _walks(calls, session).items():
+        if step in buffers and calls[step].function != "load":
+            layout = session.get_buffer(buffers[step]).get_layout()
+            if (tuple(layout.size), tuple(layout.stride)) == (walk.size, walk.stride):
+                meant[step] = walk.index
+    return meant
+
+
 def _final_body(call: _Call, loads: dict[int, Any], constants: dict[int, Any], buffers: dict[int, str], rank: int) -> Callable[..., Any]:
     symbols = _loop_symbols(rank)
     named = dict(call.named)
@@ -278,6 +316,10 @@ def _split(op: ir.ComputedBuffer, calls: list[_Call], compute: list[_Call], node
         else:
             buffer = _placed(_as_node(call, op, buffers, dtypes[call.id], session, node), session, position + offset)
         buffers[call.id] = buffer.get_name()
-    final = _rebuilt(op, _final_body(compute[-1], loads, constants, buffers, len(op.data.ranges)))
+    rank = len(op.data.ranges)
+    final = _rebuilt(op, _final_body(compute[-1], loads, constants, buffers, rank))
+    meant = _meant_walks(calls, buffers, session)
+    if meant:  # the release reads intermediates from their beginning, whatever slice or view they were made of
+        setattr(final, MEANT, _rebuilt(op, _final_body(compute[-1], {**loads, **meant}, constants, buffers, rank)))
     session.operations[session.operations.index(op)] = final
     session.name_to_buffer[final.get_name()] = final

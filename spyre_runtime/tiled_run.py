@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, fx
-from torch.utils import _pytree as pytree
+from torch import Tensor
 
 from .faults import Faults
 from .formats import NumberRules
-from .host_steps import HostGraph
-from .ir import Op, OpKind
+from .host_steps import HostStep, run_call
+from .ir import OpKind
 from .link_tiles import Link, LinkedOp
 from .memory import allocate, from_sticks, host_tensor, layout_of, to_sticks
+from .plan import Result
 from .rounding_points import device_scalar
 from .shake import compare_paddings, run_shaken
 from .tile_ops import Memory
@@ -33,7 +33,6 @@ class Pass:
     """
 
     link: Link
-    host: HostGraph
     faults: Faults
     rules: NumberRules | None
     padding: Padding
@@ -53,23 +52,26 @@ class Pass:
         if storage.name not in self.memory:
             self.memory[storage.name] = allocate(layout_of(storage), storage.dtype, self.padding)
 
-    def host_step(self, op: Op) -> None:
-        if op.kind is OpKind.EMPTY:
-            self.allocate(op.output)
-        elif op.kind is OpKind.CONSTANT:
-            self.allocate(op.output)
-            value, dtype = op.info["value"], self.link.buffers[op.output].dtype
-            self.memory[op.output][:1] = value if self.rules is None else device_scalar(value, dtype, self.rules)
-        elif op.kind is OpKind.OUTPUT:
-            (source,) = op.host_reads
-            self.upload(op.output, self.results[source][self.host.item(op)])
+    def host_step(self, step: HostStep) -> None:
+        if step.kind is OpKind.EMPTY:
+            self.allocate(step.output)
+        elif step.kind is OpKind.CONSTANT:
+            assert step.value is not None
+            self.allocate(step.output)
+            value, dtype = step.value, self.link.buffers[step.output].dtype
+            self.memory[step.output][:1] = value if self.rules is None else device_scalar(value, dtype, self.rules)
+        elif step.kind is OpKind.OUTPUT:
+            (source,) = step.reads
+            self.upload(step.output, self.results[source][step.item])
         else:
-            result = self.host.run(op, self.read)
-            buffer = self.link.buffers.get(op.output)
+            if step.call is None:
+                raise KeyError(f"{step.name}: the plan has no call for {step.function}")
+            result = run_call(step.call, self.read, self.rules)
+            buffer = self.link.buffers.get(step.output)
             if buffer is not None and buffer.layout is not None:
-                self.upload(op.output, result)
+                self.upload(step.output, result)
             else:
-                self.results[op.output] = result if isinstance(result, tuple | list) else (result,)
+                self.results[step.output] = result if isinstance(result, tuple | list) else (result,)
 
     def upload(self, name: str, value: Tensor) -> None:
         buffer = self.link.buffers[name]
@@ -85,23 +87,16 @@ class Pass:
         from_sticks(self.memory[self.link.storage(name).name], layout_of(self.link.storage(name)), host)
         return self.faults.leave(host, buffer.dtype)
 
-    def output(self, name: str, sample: Tensor) -> Tensor:
-        """An output as the graph returns it: a view of its buffer with the sizes and strides of `sample`."""
-        storage = self.link.storage(name).name
-        whole = self.given[storage] if storage in self.given else self.read(name)
-        if tuple(whole.shape) == tuple(sample.shape):
-            return whole
-        return torch.as_strided(whole, sample.shape, sample.stride(), int(sample.storage_offset()))
+    def output(self, result: Result) -> Tensor | None:
+        """An output as the graph returns it: a view of its buffer, or None where it is no tensor."""
+        if result.buffer is None:
+            return None
+        storage = self.link.storage(result.buffer).name
+        whole = self.given[storage] if storage in self.given else self.read(result.buffer)
+        return whole if tuple(whole.shape) == result.size else torch.as_strided(whole, result.size, result.stride, result.offset)
 
 
-def output_samples(functional: fx.GraphModule) -> list[Any]:
-    """Fake tensors of the graph's outputs in order; None where an output is no tensor."""
-    (end,) = functional.graph.find_nodes(op="output")
-    leaves = pytree.tree_leaves(end.args[0], is_leaf=lambda v: v is None)
-    return [leaf.meta.get("val") if isinstance(leaf, fx.Node) else None for leaf in leaves]
-
-
-def run_step(step: LinkedOp | Op, passes: Sequence[Pass], shuffle: random.Random | None) -> None:
+def run_step(step: LinkedOp | HostStep, passes: Sequence[Pass], shuffle: random.Random | None) -> None:
     """Run one op in every pass; with two of them, report elements that differ between their paddings."""
     for current in passes:
         if not isinstance(step, LinkedOp):

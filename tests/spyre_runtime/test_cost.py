@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from adapterc.spyre_runtime.cost import constants, price
-from adapterc.spyre_runtime.plan import build_plan
+from adapterc.spyre_runtime.planner import build_plan
 from adapterc.spyre_runtime.profile import load_profile
 
 PROFILE = load_profile()

@@ -74,6 +74,7 @@ CASES: dict[str, Case] = {
     "storage-offset-dropped": case(lambda x: x[1:].clone(), lambda: half(4, 64), spares=lambda x: x[:3].clone()),
     "stick-offset-dropped": case(lambda x: x[:, 64:] * 2, lambda: half(2, 128), spares=lambda x: x[:, :64] * 2),
     "rotate-half-slice": case(lambda x: rotate_half(x, 128), lambda: half(4, 512), spares=lambda x: rotate_half(x, 0)),
+    "step-of-view-misread": case(lambda x: F.glu(x, 0), lambda: half(4, 64), spares=lambda x: x[:2] * torch.sigmoid(x[2:])),
     "wrong-stick-after-view": case(
         lambda x: x.view(64, 4, 64).transpose(0, 1).contiguous(), lambda: half(64, 256), spares=lambda x: x.view(64, 4, 64).contiguous()
     ),
@@ -172,7 +173,7 @@ def scatter(order: tuple[int, ...], fault: bool) -> Tensor:
     site = Site(Place("op0"), loops, own([(s, n, 1) for s, n in loops], {}), (Walk("src", "src", source),), Walk("out", "out", where))
     op = Op("op0", OpKind.POINTWISE, "identity", "out", access)
     graph = LoweredGraph((), ("out",), (Buffer("out", BufferRole.COMPUTED, torch.float16, (8, 3, 64), (192, 64, 1), layout=layout),), (op,))
-    facts = OpFacts("identity", {}, op, graph, site, (access,), (), lambda a, o: where)
+    facts = OpFacts("identity", {}, op, graph, site, (access,), (), {}, lambda a, o: where)
     if fault:
         where = Faults.of(["scatter-wrong-rows"], load_profile()).inject(facts).write
     runner = DenseOp(
