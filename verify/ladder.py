@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from adapterc.dsl.ast import Call, Expr, Literal, walk
 from adapterc.dsl.printer import to_text
 from adapterc.verify import guards as G
-from adapterc.verify import rung_algebra, rung_approx, rung_exhaustive, rung_smt
+from adapterc.verify import rung_algebra, rung_approx, rung_exhaustive, rung_index, rung_smt
 from adapterc.verify.claim import Claim
 from adapterc.verify.compare import Differences, admitted, differences, differing, in_format, over_reals, test_format
 from adapterc.verify.instances import Catalogue, Instance, instances
@@ -77,7 +77,9 @@ def decide(claim: Claim, seed: int = 0, effort: int = 1, guess: bool = True, bri
             if _layout_only(usable)
             else "both sides are the same computation, element by element"
         )
-        return Decision("EXACT", PROVED, kind, (Evidence("1 index algebra", kind), sizes))
+        everywhere = rung_index.evidence(claim, real=False)
+        shown = Evidence("1 index algebra", f"at the sizes tried, {kind}") if everywhere is None else everywhere
+        return Decision("EXACT", PROVED, f"{kind}{'' if everywhere is None else ', at all sizes'}", (shown, sizes))
     cases = [
         _case(i, p, seed, effort) for i, p in zip(usable, all_pairs, strict=True) if p and len(i.arena.nodes) <= BIG and i.left.cells.size
     ]
@@ -255,14 +257,16 @@ def _equal(claim: Claim, cases: list[Case], seed: int, effort: int, guess: bool,
     exhaustion = _exhaust(cases)
     found = [(c, differences(c.instance, c.roots, c.batch, test_format(c.instance))) for c in cases]
     bitwise = None if any(d.bits.any() or d.any_nonfinite.any() for _, d in found) else _bitwise(cases, exhaustion)
+    lifted = rung_index.lifted(claim)
     if bitwise is not None and bitwise.klass == "EXACT":
-        return replace(bitwise, evidence=(*bitwise.evidence, sizes))
-    proof = _proof(claim, cases)
+        return replace(bitwise, evidence=(*lifted, *bitwise.evidence, sizes))
+    proof = rung_index.evidence(claim, real=True) or _proof(claim, cases)
     if proof is None:
         parted = _format_failures(cases)
         if any(b.any() for b in parted):
             return _unequal_in_format(claim, cases, parted, seed, effort, guess, sizes)
-    return _classified(cases, found, exhaustion, proof, bitwise, sizes)
+    decision = _classified(cases, found, exhaustion, proof, bitwise, sizes)
+    return replace(decision, evidence=(*lifted, *decision.evidence))
 
 
 def _exhaust(cases: Sequence[Case]) -> tuple[rung_exhaustive.Exhaustion, ...] | None:

@@ -25,6 +25,7 @@ MEANING: Mapping[str, str] = {
 }
 NONFINITE_EDGES = frozenset({"nan", "inf", "-inf", "nonfinite"})
 ULP = 2.0**-10  # of float16 at 1: the finer of the 16-bit formats that a budget can mean
+ALL_SIZES = "all_sizes"  # the fact of an evidence that speaks of every size, and not only of those tried
 Number: TypeAlias = int | float | str | bool
 
 
@@ -73,6 +74,13 @@ class Verdict:
     formats: tuple[tuple[str, str], ...] = ()
     sides: tuple[str, str] = ("", "")
     seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def scope(self) -> str:
+        """ "all sizes", "sizes tried", or "" where sizes play no part (a requirement, a placement)."""
+        if any(name == ALL_SIZES for e in self.evidence for name, _ in e.numbers):
+            return "all sizes"
+        return "sizes tried" if any(e.rung == "sizes" for e in self.evidence) else ""
 
     def ok(self, header: Header) -> bool:
         """Whether the rule may be built: see `problems`."""
