@@ -26,12 +26,12 @@ from adapterc.inputs import choose
 from adapterc.models import Loaded, load
 from adapterc.obstacles import FALLBACK, Compiler, Place, find
 from adapterc.spyre_runtime.backend import clear_compile_log, compile_log
+from adapterc.spyre_runtime.dumps import STAGES, stage_text
 from adapterc.spyre_runtime.profile import load_profile
 from adapterc.spyre_runtime.refusal import Refusal
 from adapterc.spyre_runtime.settings import settings
 
 DEVICE = "spyre"
-STAGES = ("decompose", "lower", "restickify", "pad", "plan")  # of a Compilation, in order
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,9 @@ def run_source(
 
 
 def _dumped(stage: str) -> str:
-    """A stage of the last graph that the device took, as text; empty where it took none."""
-    compilations = [record.compilation for record in compile_log() if record.compilation is not None]
-    return str(compilations[-1].stages()[stage]) if compilations else ""
+    """A stage of the last graph that was compiled, as text; empty where there was none."""
+    records = compile_log()
+    return stage_text(records[-1], stage) if records else ""
 
 
 def run_loaded(

@@ -19,7 +19,8 @@ from .formats import HALF_DTYPES, carrier_dtype, host_to_device
 from .frontend import Compilation, compile_graph
 from .handover import hand_on
 from .patches import GraphPatch, active_handles, apply_patches, epoch
-from .profile import Profile, load_profile
+from .profile import Profile
+from .provenance import Provenance, provenance
 from .refusal import Refusal
 from .rounding_points import as_device_computes
 from .settings import Settings, current_settings
@@ -32,6 +33,7 @@ from .weight_layouts import linear_layouts
 class CompileRecord:
     """One compilation: which of Dynamo's graphs ("frame/recompile"), input sizes, ops in each stage, seconds, sites changed by
     patches, and the refusals (empty for a graph that the device takes; under legality "report" it ran all the same).
+    ``provenance``: the graph before and after the patches, and where each input of the device program comes from.
     """
 
     graph: str
@@ -42,6 +44,7 @@ class CompileRecord:
     refusals: tuple[Refusal, ...]
     settings: Settings
     compilation: Compilation | None = field(repr=False, default=None)
+    provenance: Provenance | None = field(repr=False, default=None)
 
 
 _log: list[CompileRecord] = []
@@ -129,7 +132,11 @@ class CompiledGraph:
             self.ready[key] = (executable if executable is not None else refusals[0], patches)
             seconds = self.capture_seconds + time.perf_counter() - start
             shapes = tuple(tuple(a.shape) for a in args if isinstance(a, torch.Tensor) and not isinstance(a, torch.nn.Parameter))
-            _log.append(CompileRecord(self.name, shapes, _count_ops(staged), seconds, fired, refusals, now, compilation))
+            _log.append(
+                CompileRecord(
+                    self.name, shapes, _count_ops(staged), seconds, fired, refusals, now, compilation, provenance(self.captured, staged)
+                )
+            )
         found, _ = self.ready[key]
         self.current_key = (now, epoch())
         owner = self._owner(args)
@@ -180,7 +187,7 @@ class _Twins:
 def _build(staged: StagedGraph, now: Settings) -> tuple[Executable | None, Compilation | None, tuple[Refusal, ...]]:
     compilation: Compilation | None = None
     refusals: tuple[Refusal, ...] = ()
-    profile = load_profile(now.profile)
+    profile = now.backend
     try:
         compilation = compile_graph(staged.device.module, profile, linear_layouts(staged))
         device = compilation.functional

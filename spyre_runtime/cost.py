@@ -97,12 +97,13 @@ class OpCost:
 class CostReport:
     """All ops of a plan, one after the other. `floor_us`: every input read once, every output written once, all arithmetic on all cores at peak.
 
-    `host_steps` are in the plan and not in the time.
+    `host_steps` are in the plan and not in the time. known: whether the constants are this release's own, and not carried over from another.
     """
 
     ops: tuple[OpCost, ...]
     floor_us: float
     host_steps: tuple[str, ...]
+    known: bool = True
 
     @property
     def us(self) -> float:
@@ -280,4 +281,4 @@ def price(plan: Plan, profile: Profile) -> CostReport:
     ops = tuple(op_cost(plan, op, c) for op in plan.ops)
     floor = max(_boundary_bytes(plan) / c.dram, sum(op.macs for op in ops) / (c.cores * c.mac)) / NS_PER_US
     host = tuple(step.function for step in plan.host_steps if step.function not in ("constant", "empty", "output"))
-    return CostReport(ops, floor, host)
+    return CostReport(ops, floor, host, not profile.unknown("cost"))

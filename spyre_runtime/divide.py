@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 from sympy import Symbol
@@ -72,6 +72,17 @@ class Problem:
     @property
     def output_symbols(self) -> frozenset[Symbol]:
         return frozenset(s for c in self.output.outer for s in c.symbols)
+
+    def without_data(self) -> Problem:
+        """The problem with what index data moves standing still: such a place cannot be divided."""
+        if all(s in self.loops for o in self.operands for c in o.coordinates for s in c.symbols):
+            return self
+
+        def still(operand: Operand) -> Operand:
+            fixed = tuple(Coordinate(tuple(t for t in c.terms if t.symbol in self.loops), c.offset) for c in operand.coordinates)
+            return replace(operand, coordinates=fixed)
+
+        return replace(self, inputs=tuple(map(still, self.inputs)), output=still(self.output))
 
     def sticks(self) -> dict[Symbol, int]:
         """Loops that run along a stick, with the largest stick (elements) among the tensors that do."""
@@ -287,7 +298,7 @@ def problem_of(graph: LoweredGraph, op: Op) -> Problem:
 
 def _check_direct(op: Op, problem: Problem, profile: Profile) -> None:
     unknown = [s for o in problem.operands for c in o.outer for s in c.symbols if s not in problem.loops]
-    if unknown:
+    if unknown and profile.has_fault("index-data-in-division"):
         raise refuse(
             "KeyError@_inductor/work_division.py:_effective_size",
             f"{op.name} writes rows that data selects ({unknown[0]}), and the planner has no extent for such a loop",
@@ -295,7 +306,7 @@ def _check_direct(op: Op, problem: Problem, profile: Profile) -> None:
             op=op.function,
             node=op.origin.node,
             source=op.origin.source,
-            fault="scatter-has-no-extent" if "scatter-has-no-extent" in profile.faults else None,
+            fault="index-data-in-division",
         )
 
 
@@ -305,6 +316,7 @@ def divide_op(graph: LoweredGraph, op: Op, profile: Profile) -> tuple[dict[Symbo
     if op.function in SINGLE_CORE:
         return dict.fromkeys(problem.loops, 1), ()
     _check_direct(op, problem, profile)
+    problem = problem.without_data()
     committed = {s: n for s, n in stable_splits(op, reduce_spans(problem, profile)).items() if n > 1}
     splits = distribute(problem, committed, profile.limits.cores)
     if op.kind is OpKind.MATMUL and not committed:

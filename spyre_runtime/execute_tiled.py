@@ -24,18 +24,18 @@ from .findings import Check, Findings, Place
 from .formats import NumberRules, carrier_dtype, host_to_device
 from .frontend import Compilation
 from .host_steps import HostStep
-from .ir import STICK_BYTES, OpKind
+from .ir import OpKind
 from .link_tiles import Link, LinkedOp, link_op
 from .memory import from_sticks, layout_of
 from .plan import Plan, PlannedBuffer, PlannedOp
 from .plan_json import PlanError
+from .plan_use import lx_slots
 from .planner import output_samples
 from .profile import Profile, load_profile
 from .settings import profile_rules
 from .tensor import SpyreTensor
 from .tile_checks import (
     LxOwners,
-    LxSlot,
     Marks,
     Site,
     check_alignment,
@@ -144,7 +144,7 @@ def link_plan(plan: Plan, profile: Profile, options: TiledOptions | None = None,
         plan.graph,
         profile,
         rules.op_rounding if rules else None,
-        options.partial_sums,
+        options.partial_sums or profile.numeric["partial_sums"].value,
         Findings(dict(options.checks)),
         faults,
         plan.by_name,
@@ -195,7 +195,7 @@ def check_plan(program: TiledProgram, profile: Profile) -> None:
     marks, owners = Marks(), LxOwners()
     for name in link.plan.inputs:
         marks.whole(name)
-    slots = lx_slots(link)
+    slots = lx_slots(link.plan)
     resident = frozenset(s.storage for s in slots)
     # LX was planned for the places that the release reads, which are not those that are meant.
     misread = frozenset(op.name for op in link.plan.ops if op.misread)
@@ -227,23 +227,6 @@ def _check_site(site: Site, marks: Marks, findings: Findings, profile: Profile) 
         check_spans(site, profile.limits, findings)
     if findings.watches(Check.READ_WRITE_RACE):
         check_race(site, findings)
-
-
-def lx_slots(link: Link) -> list[LxSlot]:
-    """Buffers that the plan keeps in LX: their addresses, bytes on each core, and the ops that they live from and to."""
-    cores = {link.storage(op.output).name: op.cores for op in link.plan.ops}
-    uses: dict[str, list[int]] = {}
-    for position, op in enumerate(link.graph.ops):
-        for name in (*(r.buffer for r in op.reads), op.output):
-            if name in link.buffers:
-                uses.setdefault(link.storage(name).name, []).append(position)
-    slots = []
-    for buffer in link.plan.buffers:
-        if buffer.lx_address is None or buffer.alias is not None or buffer.layout is None:
-            continue
-        size = math.prod(buffer.layout.device_size[:-1]) * STICK_BYTES // cores[buffer.name]
-        slots.append(LxSlot(buffer.name, buffer.lx_address, size, uses[buffer.name][0], uses[buffer.name][-1]))
-    return slots
 
 
 def tiled_program(compilation: Compilation, profile: Profile, options: TiledOptions, rules: NumberRules | None) -> Program:

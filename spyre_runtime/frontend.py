@@ -48,16 +48,6 @@ class Compilation:
         """Final loops by op: name → (extent, cores)."""
         return {op.name: {loop.name: (loop.size, loop.cores) for loop in op.loops} for op in self.plan.ops}
 
-    def stages(self) -> dict[str, object]:
-        """Stage name → printable result."""
-        return {
-            "decompose": self.functional.code,
-            "lower": self.lowered,
-            "restickify": self.laid_out,
-            "pad": self.padded,
-            "plan": self.plan,
-        }
-
 
 def host_fallbacks(graph: LoweredGraph) -> tuple[str, ...]:
     return tuple(op.function for op in graph.ops if op.kind is OpKind.FALLBACK)
@@ -94,11 +84,11 @@ def compile_graph(graph: torch.fx.GraphModule, profile: Profile, input_layouts: 
     lowered = lower(functional, profile)
     propagation = compute_into_inputs(propagate(lowered, _input_layouts(graph, lowered, input_layouts)))
     check_arrangements(propagation)
-    laid_out = insert_moves(propagation, choose_layouts(propagation, profile))
+    laid_out = insert_moves(propagation, choose_layouts(propagation, profile), profile)
     padded = share_constants(pad_matmuls(laid_out, profile))
     check_sticks(padded)
     plan = build_plan(padded, profile, functional)
-    check_index_data(padded)
+    check_index_data(padded, profile)
     _without_kernel(padded, profile)
     return Compilation(functional, lowered, propagation, laid_out, padded, plan)
 
@@ -126,12 +116,12 @@ def refusals(
     lowered = lower(functional, profile, found)
     propagation = compute_into_inputs(propagate(lowered, _input_layouts(graph, lowered, input_layouts), found))
     check_arrangements(propagation, found)
-    laid_out = insert_moves(propagation, choose_layouts(propagation, profile, found), found)
+    laid_out = insert_moves(propagation, choose_layouts(propagation, profile, found), profile, found)
     padded = share_constants(pad_matmuls(laid_out, profile, found))
     before = len(found)
     check_sticks(padded, found)
     _kernels(padded, profile, found)
-    check_index_data(padded, found)
+    check_index_data(padded, profile, found)
     _without_kernel(padded, profile, found)
     if before == len(found) == 0:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .coordinates import device_coordinates
 from .ir import Arrangement, DeviceLayout, LoweredGraph
+from .profile import Profile
 from .propagate import Propagation, place_of
 from .refusal import Found, Refusal, meet, refuse
 
@@ -26,8 +27,10 @@ def check_sticks(graph: LoweredGraph, found: Found = None) -> None:
                 meet(refusal, found, **place_of(op))
 
 
-def check_index_data(graph: LoweredGraph, found: Found = None) -> None:
-    """Index data may choose rows, not places within a stick: this release fails on the latter when it writes the program."""
+def check_index_data(graph: LoweredGraph, profile: Profile, found: Found = None) -> None:
+    """Index data may choose rows, not places within a stick: a release with the fault fails on the latter when it writes the program."""
+    if not profile.has_fault("gather-along-stick"):
+        return
     for op in graph.device_ops():
         for access in (*op.reads, op.write):
             if access is None or not access.indirect:

@@ -63,8 +63,8 @@ def _plan_op(graph: LoweredGraph, op: Op, kernel: Kernel, division: Division, re
 
 
 def _plan_bundle(graph: LoweredGraph, ops: list[Op], division: Division, profile: Profile) -> tuple[list[PlannedOp], Refusal | None]:
-    """The ops of one bundle. An op without a program ends up in it as a stub that raises when run; that release writes the stub
-    without a separator, so that a bundle with anything behind it is no program at all."""
+    """The ops of one bundle. An op without a program ends up in it as a stub that raises when run; a release with the fault stub-not-last writes
+    the stub without a separator, so that a bundle with anything behind it is no program at all."""
     kernels: list[Kernel | None] = []
     stub: Refusal | None = None
     for position, op in enumerate(ops):
@@ -75,7 +75,7 @@ def _plan_bundle(graph: LoweredGraph, ops: list[Op], division: Division, profile
                 raise
             kernels.append(None)
             stub = stub or refusal
-            if position < len(ops) - 1:
+            if position < len(ops) - 1 and profile.has_fault("stub-not-last"):
                 stub = _not_last(refusal)
     if stub is not None and stub.verdict == "error":
         raise stub
@@ -98,6 +98,7 @@ def _not_last(refusal: Refusal) -> Refusal:
         op=obstacle.op,
         node=obstacle.node,
         source=obstacle.source,
+        fault="stub-not-last",
     )
 
 

@@ -6,7 +6,7 @@ Every entry of a profile may carry a `source`; what is not publicly known is the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
@@ -18,6 +18,7 @@ from .ir import DataFormat
 from .refusal import Obstacle
 
 DEFAULT_PROFILE = "torch-spyre-2026-06"
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,31 @@ class Note:
 
 
 @dataclass(frozen=True)
+class NumericChoice:
+    """What the device does where its number format or its units leave a choice: the value that the simulator computes with, and who says so.
+
+    programs: device programs whose result depends on it (with * wildcards). shared: only where cores share the op's reduction.
+    transfer: it bears on what crosses the bus, not on a program.
+    """
+
+    name: str
+    value: Any
+    summary: str
+    source: str
+    programs: tuple[str, ...] = ()
+    shared: bool = False
+    transfer: bool = False
+
+    @property
+    def known(self) -> bool:
+        return not self.source.startswith(UNKNOWN)
+
+    def concerns(self, program: str, shared: bool) -> bool:
+        """Whether a device program leans on the choice. shared: whether cores share its reduction."""
+        return (shared or not self.shared) and any(fnmatchcase(program, pattern) for pattern in self.programs)
+
+
+@dataclass(frozen=True)
 class Profile:
     name: str
     limits: Limits
@@ -75,7 +101,7 @@ class Profile:
     restickify_formats: frozenset[DataFormat]
     gaps: Mapping[str, Note]
     faults: Mapping[str, Note]
-    numeric: Mapping[str, Any]
+    numeric: Mapping[str, NumericChoice]
     unknowns: tuple[str, ...]
     raw: Mapping[str, Any]
 
@@ -96,6 +122,23 @@ class Profile:
         """Whether this release has the fault; asking for an id that no profile knows raises KeyError."""
         return self.faults[name].state == "open"
 
+    @property
+    def compiler_faults(self) -> tuple[str, ...]:
+        """Ids of the faults that change what the compiler takes, as opposed to what a program does on the device."""
+        return tuple(name for name, note in self.faults.items() if "device" not in note.kinds)
+
+    def with_faults(self, switched: Mapping[str, bool]) -> Profile:
+        """The release with compiler faults switched on or off. Raises KeyError for an id that is none."""
+        for name in switched:
+            if name not in self.compiler_faults:
+                raise KeyError(f"profile {self.name} has no compiler fault {name!r}; there are {', '.join(self.compiler_faults)}")
+        changed = {name: replace(self.faults[name], state="open" if on else "closed") for name, on in switched.items()}
+        return replace(self, faults={**self.faults, **changed})
+
+    def unknown(self, part: str) -> bool:
+        """Whether the profile says that a part of it ("cost", "limits.restickify_beam") is not known for this release."""
+        return any(part == name or part.startswith(f"{name}.") for name in self.unknowns)
+
 
 def _notes(table: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Note]:
     notes = {}
@@ -115,6 +158,22 @@ def _notes(table: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Note]:
 def _functions(table: Mapping[str, Mapping[str, Any]]) -> dict[str, DeviceFunction]:
     return {
         name: DeviceFunction(name, entry.get("device", name), frozenset(DataFormat(f) for f in entry["formats"]), entry.get("source", ""))
+        for name, entry in table.items()
+    }
+
+
+def _numeric(table: Mapping[str, Mapping[str, Any]]) -> dict[str, NumericChoice]:
+    """Every entry says its value, what it is, and its source."""
+    return {
+        name: NumericChoice(
+            name,
+            entry["value"],
+            entry["summary"],
+            entry["source"],
+            tuple(entry.get("programs", ())),
+            bool(entry.get("shared", False)),
+            bool(entry.get("transfer", False)),
+        )
         for name, entry in table.items()
     }
 
@@ -168,7 +227,7 @@ def load_profile(name: str = DEFAULT_PROFILE) -> Profile:
         restickify_formats=frozenset(DataFormat(f) for f in raw["restickify"]["formats"]),
         gaps=_notes(raw.get("gaps")),
         faults=_notes(raw.get("faults")),
-        numeric=raw.get("numeric", {}),
+        numeric=_numeric(raw["numeric"]),
         unknowns=tuple(raw.get("unknown", ())),
         raw=raw,
     )

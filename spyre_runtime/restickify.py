@@ -127,8 +127,8 @@ def renamed(op: Op, names: Mapping[str, str]) -> Op:
     return replace(op, reads=reads, body=body, roles=roles, meant=meant)
 
 
-def _known_by_name(graph: LoweredGraph, name: str, op: Op, found: Found) -> None:
-    if not any(known.buffer == name for known in graph.names):
+def _known_by_name(graph: LoweredGraph, name: str, op: Op, profile: Profile, found: Found) -> None:
+    if profile.has_fault("restickify-of-nameless-buffer") and not any(known.buffer == name for known in graph.names):
         refusal = refuse(
             "StopIteration@_inductor/insert_restickify.py:_create_restickify_node",
             f"{name} would have to be restickified for {op.function}, but comes from inside a lowering and has no graph node",
@@ -141,7 +141,7 @@ def _known_by_name(graph: LoweredGraph, name: str, op: Op, found: Found) -> None
         meet(refusal, found)
 
 
-def insert_moves(propagation: Propagation, layouts: Mapping[str, DeviceLayout], found: Found = None) -> LoweredGraph:
+def insert_moves(propagation: Propagation, layouts: Mapping[str, DeviceLayout], profile: Profile, found: Found = None) -> LoweredGraph:
     """The graph with chosen layouts and a restickify before each operand that needs one."""
     graph = propagation.graph.with_layouts(layouts)
     choices = {c.op: c for c in propagation.choices}
@@ -158,7 +158,7 @@ def insert_moves(propagation: Propagation, layouts: Mapping[str, DeviceLayout], 
             move = _move(edge, layouts[source.name], wanted, propagation.graph)
             if move.layout is None:
                 continue
-            _known_by_name(graph, source.name, op, found)
+            _known_by_name(graph, source.name, op, profile, found)
             copy, buffer = _restickify(source, f"restickified{sum(o.kind is OpKind.RESTICKIFY for o in ops)}", move.layout, op)
             ops.append(copy)
             buffers.append(buffer)

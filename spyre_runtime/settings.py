@@ -1,13 +1,13 @@
 """The simulator's settings: one frozen value, current for the whole process, changed for a while by ``settings(...)``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
 
-from .formats import DEFAULT_RULES, NumberRules
-from .profile import load_profile
+from .formats import NumberRules
+from .profile import Profile, load_profile
 from .tiled_options import TiledOptions
 
 Numerics = Literal["device", "fp32"]
@@ -26,6 +26,7 @@ class Settings:
     ``executor``: "fast" computes whole tensors, "tiled" each core's slice (a refused graph has no plan, and runs fast).
     ``tiled``: checks, padding, shuffling and injected faults of the tiled executor.
     ``number_rules``: rounding choices, where they shall differ from the profile's; None takes the profile's.
+    ``switched``: faults of the compiler itself (ids of the profile) that are on or off, unlike in the release.
     """
 
     profile: str = "torch-spyre-2026-06"
@@ -34,6 +35,12 @@ class Settings:
     executor: Executor = "fast"
     tiled: TiledOptions = field(default_factory=TiledOptions)
     number_rules: NumberRules | None = None
+    switched: tuple[tuple[str, bool], ...] = ()
+
+    @property
+    def backend(self) -> Profile:
+        """The release that is simulated, its compiler faults switched as asked. Raises KeyError for an unknown fault."""
+        return load_profile(self.profile).with_faults(dict(self.switched)) if self.switched else load_profile(self.profile)
 
     @property
     def rules(self) -> NumberRules:
@@ -42,12 +49,9 @@ class Settings:
 
 @cache
 def profile_rules(profile: str) -> NumberRules:
-    """The rounding rules in a profile's ``numeric`` table (``op_rounding``, ``host_rounding``; plain, or with ``value`` and ``source``);
-    what the profile leaves out is as in formats.py. Raises FileNotFoundError that lists the profiles for a name that is none.
-    """
+    """The rounding rules in a profile's ``numeric`` table. Raises FileNotFoundError that lists the profiles for a name that is none."""
     table = load_profile(profile).numeric
-    given = {f.name: table[f.name] for f in fields(NumberRules) if f.name in table}
-    return replace(DEFAULT_RULES, **{name: entry["value"] if isinstance(entry, Mapping) else entry for name, entry in given.items()})
+    return NumberRules(**{f.name: table[f.name].value for f in fields(NumberRules)})
 
 
 _ALLOWED: dict[str, tuple[str, ...]] = {"numerics": ("device", "fp32"), "legality": ("refuse", "report"), "executor": ("fast", "tiled")}

@@ -25,7 +25,7 @@ class TiledOptions:
 
     padding: what lanes hold that nobody wrote. leaks: run every op on two paddings side by side, and report elements that differ.
     shuffle: seed of a run in which the cores of each op take turns in random order and some of their stores arrive late; None runs them at once.
-    partial_sums: whether partial results travel between cores in float32 or rounded; which one the device does is unknown.
+    partial_sums: whether partial results travel between cores in float32 or rounded; None takes the profile's (which one is right is unknown).
     faults: ids of device faults to inject (faults.py, and `faults` in the profile).
     """
 
@@ -33,5 +33,5 @@ class TiledOptions:
     padding: Padding = Padding.ZERO
     leaks: bool = False
     shuffle: int | None = None
-    partial_sums: PartialSums = "float32"
+    partial_sums: PartialSums | None = None
     faults: frozenset[str] = frozenset()

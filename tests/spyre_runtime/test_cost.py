@@ -8,7 +8,7 @@ import pytest
 
 from adapterc.spyre_runtime.cost import constants, price
 from adapterc.spyre_runtime.planner import build_plan
-from adapterc.spyre_runtime.profile import load_profile
+from adapterc.spyre_runtime.profile import load_profile, profile_names
 
 PROFILE = load_profile()
 
@@ -129,3 +129,11 @@ def test_a_profile_without_constants_says_so(build):
     bare = dataclasses.replace(PROFILE, raw={k: v for k, v in PROFILE.raw.items() if k != "cost"})
     with pytest.raises(ValueError, match="no cost constants"):
         constants(bare)
+
+
+def test_a_release_without_constants_of_its_own_is_marked(build):
+    build.input("x", (512, 4096))
+    build.pointwise("exp", "y", (512, 4096), "x")
+    plan = build_plan(build.graph("y"), PROFILE)
+    known = {name: price(plan, load_profile(name)).known for name in profile_names()}
+    assert known == {"torch-spyre-2025-11": False, "torch-spyre-2026-06": True, "torch-spyre-2026-09": True}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from adapterc.spyre_runtime.formats import DEFAULT_RULES
 from adapterc.spyre_runtime.ir import DataFormat
 from adapterc.spyre_runtime.profile import load_profile, profile_names
 from adapterc.spyre_runtime.refusal import Obstacle
+from adapterc.spyre_runtime.settings import profile_rules
 
 
 @pytest.mark.parametrize("name", profile_names())
@@ -51,3 +53,26 @@ def test_asking_for_a_fault_that_no_profile_knows_is_an_error() -> None:
     assert june.has_fault("pad-after-restickify") and not june.has_fault("exp-floor")
     with pytest.raises(KeyError):
         june.has_fault("no-such-fault")
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_numeric_choice_says_what_it_is_and_who_says_so(name) -> None:
+    profile = load_profile(name)
+    assert {"op_rounding", "host_rounding", "device_to_host", "special_functions", "accumulator", "partial_sums"} <= set(profile.numeric)
+    for choice in profile.numeric.values():
+        assert choice.summary and choice.source and (choice.programs or choice.transfer)
+        assert choice.known == (not choice.source.startswith("unknown"))
+    assert not profile.numeric["special_functions"].known and not profile.numeric["accumulator"].known
+
+
+def test_rounding_is_the_profiles_own() -> None:
+    assert profile_rules("torch-spyre-2026-06") == DEFAULT_RULES  # what formats.py takes where nobody asks a profile
+    numeric = load_profile("torch-spyre-2026-06").numeric
+    assert (numeric["op_rounding"].value, numeric["host_rounding"].value) == ("nearest_up", "truncate")
+
+
+def test_a_part_that_is_not_known_is_told_by_its_name() -> None:
+    old = load_profile("torch-spyre-2025-11")
+    assert (
+        old.unknown("cost") and old.unknown("limits.restickify_beam") and old.unknown("functions.add") and not old.unknown("limits.cores")
+    )
