@@ -85,6 +85,7 @@ _VERDICTS = (
     _entry("ADC306", "Undecided", "No rung of the ladder could decide the rule.", "a rule over an op that no rung models", "Install the extra `prove`, or split the rule."),
     _entry("ADC307", "Weaker than claimed", "The rule's `claim:` promises more than was found.", "claim: EXACT on x / 3 → x * (1 / 3)", "Lower the claim, or mend the rule."),
     _entry("ADC308", "Stronger than claimed (warning)", "The rule is better than its `claim:` says.", "claim: REAL on a bitwise rule", "Raise the claim."),
+    _entry("ADC309", "Worse than stock", "The rule's budget is `no worse than stock`, and its error against exact arithmetic is larger than the match's in the formats named, as measured.", "budget: no worse than stock on pow(x, 3) → x * x * x", "Compute it in float32, or drop the budget."),
     _entry("ADC310", "Unknown gap", "`gap:` names what the backend does not lower, by an id of its profiles; an adapter goes when its gap is closed.", "gap: pow", "Take an id from spyre_runtime/profiles, or add the gap there with its source."),
 )  # fmt: skip
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from adapterc.dsl.ast import Call, Expr, Literal, walk
 from adapterc.dsl.printer import to_text
+from adapterc.verify import by_format, rung_algebra, rung_approx, rung_exhaustive, rung_index, rung_smt
 from adapterc.verify import guards as G
-from adapterc.verify import rung_algebra, rung_approx, rung_exhaustive, rung_index, rung_smt
 from adapterc.verify.claim import Claim
 from adapterc.verify.compare import Differences, admitted, differences, differing, in_format, over_reals, test_format
 from adapterc.verify.instances import Catalogue, Instance, instances
@@ -57,10 +57,11 @@ class Case:
         return admitted(self.instance, self.batch)
 
 
-def decide(claim: Claim, seed: int = 0, effort: int = 1, guess: bool = True, brief: bool = False) -> Decision:
+def decide(claim: Claim, seed: int = 0, effort: int = 1, guess: bool = True, brief: bool = False, figures: bool = True) -> Decision:
     """Find the strongest class that holds.
 
-    `effort` multiplies the samples, `guess` allows the search for a guard, `brief` looks at fewer sizes.
+    `effort` multiplies the samples, `guess` allows the search for a guard, `brief` looks at fewer sizes, `figures` wants the class and the error
+    in every format (which a claim that is only tried on the way does not need).
     """
     catalogue = instances(claim, 2, stick_edges=False) if brief else instances(claim)
     if not catalogue.found:
@@ -79,7 +80,8 @@ def decide(claim: Claim, seed: int = 0, effort: int = 1, guess: bool = True, bri
         )
         everywhere = rung_index.evidence(claim, real=False)
         shown = Evidence("1 index algebra", f"at the sizes tried, {kind}") if everywhere is None else everywhere
-        return Decision("EXACT", PROVED, f"{kind}{'' if everywhere is None else ', at all sizes'}", (shown, sizes))
+        how = f"{kind}{'' if everywhere is None else ', at all sizes'}"
+        return Decision("EXACT", PROVED, how, (shown, sizes), formats=by_format.all_alike(usable[0], "EXACT"))
     cases = [
         _case(i, p, seed, effort) for i, p in zip(usable, all_pairs, strict=True) if p and len(i.arena.nodes) <= BIG and i.left.cells.size
     ]
@@ -90,7 +92,7 @@ def decide(claim: Claim, seed: int = 0, effort: int = 1, guess: bool = True, bri
     refuted = _real_failures(cases)
     if any(bad.any() for bad in refuted):
         return _unequal(claim, cases[: len(refuted)], refuted, seed, effort, guess, sizes)
-    return _equal(claim, cases, seed, effort, guess, sizes)
+    return _equal(claim, cases, seed, effort, guess, sizes, figures)
 
 
 def _no_instance(catalogue: Catalogue) -> str:
@@ -131,7 +133,7 @@ def _misfit(claim: Claim, catalogue: Catalogue, guess: bool) -> Decision | None:
             guarded = instances(claim.guarded(condition))
             fits = guarded.found and all(i.right is not None for i in guarded.found)
             if fits and len(guarded.found) >= 2 and any(len(set(i.sizes.values())) > 1 for i in guarded.found):
-                inner = decide(claim.guarded(condition), guess=False)
+                inner = decide(claim.guarded(condition), guess=False, figures=False)
                 if inner.status in (PROVED, TESTED):
                     how = f"the right side does not fit at {first.describe()}: {first.fault}"
                     return Decision("COND", REFUTED, how, (*evidence, *inner.evidence), example, (condition,), inner.klass)
@@ -163,7 +165,10 @@ def _unequal(claim: Claim, cases: list[Case], bad: list[Mask], seed: int, effort
     close = rung_approx.enclose([c.instance for c in cases], [c.pairs for c in cases])
     if close is not None:
         status = PROVED if close.proved else TESTED
-        return Decision("APPROX", status, close.how, (Evidence("5 error bounds", close.how), refutation, sizes), example, bound=close.bound)
+        rounds = by_format.error_evidence(_runs(cases))
+        evidence = (Evidence("5 enclosure", close.how), *([rounds] if rounds else []), refutation, sizes)
+        formats = by_format.all_alike(cases[0].instance, "APPROX")
+        return Decision("APPROX", status, close.how, evidence, example, bound=close.bound, formats=formats)
     mend = _fill_mend(claim) if ordinary and guess else None
     # The fill of a pad is the author's to choose: signs of the data are no mend of a wrong one.
     introduces_pad = _pads(claim.right) and not _pads(claim.left)
@@ -209,7 +214,7 @@ def _guarded(
     decisions: dict[str, Decision] = {}
 
     def holds(guard: Sequence[Expr]) -> bool:
-        inner = decide(claim.guarded(*guard), seed + 1, effort, guess=False)
+        inner = decide(claim.guarded(*guard), seed + 1, effort, guess=False, figures=False)
         decisions[G.guard_text(guard)] = inner
         return inner.status in (PROVED, TESTED) and inner.klass in ("EXACT", "EXACT-Z", "REAL", "EDGE")
 
@@ -238,7 +243,7 @@ def _fill_mend(claim: Claim) -> str | None:
             return inner
 
         other = replace(claim, right=refill(claim.right))
-        decision = decide(other, guess=False)
+        decision = decide(other, guess=False, figures=False)
         if decision.klass in ("EXACT", "EXACT-Z", "REAL"):
             return f"Fill with {to_text(fill)} instead: that is what its consumer ignores."
     return "No fill is ignored here: crop the padded lanes off, or mask them, before this op."
@@ -253,20 +258,29 @@ def _inf() -> Expr:
 # Equal over the reals ---------------------------------------------------------------------------------------------------------------------
 
 
-def _equal(claim: Claim, cases: list[Case], seed: int, effort: int, guess: bool, sizes: Evidence) -> Decision:
+def _equal(claim: Claim, cases: list[Case], seed: int, effort: int, guess: bool, sizes: Evidence, figures: bool) -> Decision:
     exhaustion = _exhaust(cases)
     found = [(c, differences(c.instance, c.roots, c.batch, test_format(c.instance))) for c in cases]
     bitwise = None if any(d.bits.any() or d.any_nonfinite.any() for _, d in found) else _bitwise(cases, exhaustion)
     lifted = rung_index.lifted(claim)
     if bitwise is not None and bitwise.klass == "EXACT":
-        return replace(bitwise, evidence=(*lifted, *bitwise.evidence, sizes))
+        formats = by_format.classes(_runs(cases), "EXACT", False, exhaustion)
+        return replace(bitwise, evidence=(*lifted, *bitwise.evidence, sizes), formats=formats)
     proof = rung_index.evidence(claim, real=True) or _proof(claim, cases)
     if proof is None:
         parted = _format_failures(cases)
         if any(b.any() for b in parted):
             return _unequal_in_format(claim, cases, parted, seed, effort, guess, sizes)
     decision = _classified(cases, found, exhaustion, proof, bitwise, sizes)
-    return replace(decision, evidence=(*lifted, *decision.evidence))
+    if not figures:
+        return replace(decision, evidence=(*lifted, *decision.evidence))
+    rounds = by_format.error_evidence(_runs(cases)) if decision.klass in ("REAL", "EDGE") else None
+    formats = by_format.classes(_runs(cases), decision.klass, _kernels_differ(cases), exhaustion)
+    return replace(decision, evidence=(*lifted, *decision.evidence, *([rounds] if rounds else [])), formats=formats)
+
+
+def _runs(cases: Sequence[Case]) -> list[by_format.Run]:
+    return [(c.instance, c.roots, c.batch) for c in sorted(cases, key=lambda c: len(c.instance.arena.nodes))]
 
 
 def _exhaust(cases: Sequence[Case]) -> tuple[rung_exhaustive.Exhaustion, ...] | None:

@@ -26,6 +26,7 @@ MEANING: Mapping[str, str] = {
 NONFINITE_EDGES = frozenset({"nan", "inf", "-inf", "nonfinite"})
 ULP = 2.0**-10  # of float16 at 1: the finer of the 16-bit formats that a budget can mean
 ALL_SIZES = "all_sizes"  # the fact of an evidence that speaks of every size, and not only of those tried
+NO_WORSE = "no worse than stock"
 Number: TypeAlias = int | float | str | bool
 
 
@@ -56,7 +57,8 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict of one rule. `klass` is the weakest class over the formats in `formats`; `edges` names where an EDGE rule differs;
+    """The verdict of one rule. `klass` is the class in the format that was tested first (float32, or one that the rule names), `formats` that in
+    each number format, which may be weaker where a format overflows sooner; `edges` names where an EDGE rule differs;
     `suggested_guard` is the text of a predicate under which the rule holds, `mend` the nearest rule that would hold, in words."""
 
     rule: str
@@ -117,6 +119,10 @@ def problems(verdict: Verdict, header: Header) -> tuple[Diagnostic, ...]:
     elif verdict.klass not in header.allow and verdict.klass not in ("EDGE", "APPROX"):
         hint = f"Add {verdict.klass} to `allow:` if that is enough."
         found.append(Diagnostic("ADC305", f"{where} is {verdict.klass}, which `allow:` does not list.", span, hint))
+    worse = worse_than_stock(verdict)
+    if verdict.klass != "APPROX" and header.budget == NO_WORSE and worse:
+        message = f"{where} has the budget `{NO_WORSE}`, but in {worse} the substitute errs more than the match does."
+        found.append(Diagnostic("ADC309", message, span, "Compute it in float32, or drop the budget: a rule that only rounds needs none."))
     found.extend(_claim_problems(verdict, header, span))
     return tuple(found)
 
@@ -137,9 +143,16 @@ def _claim_problems(verdict: Verdict, header: Header, span: Span) -> list[Diagno
     return [Diagnostic("ADC308", message, span, f"Write `claim: {verdict.klass}`.", "warning")]
 
 
+def worse_than_stock(verdict: Verdict) -> str:
+    """The formats in which the substitute errs more against exact arithmetic than the match, as measured; "" for none."""
+    return next((str(v) for e in verdict.evidence for name, v in e.numbers if name == "worse_than_stock"), "")
+
+
 def _within(verdict: Verdict, header: Header) -> bool:
-    """Whether a numeric budget covers the bound of an approximation. An ulp is float16's; a budget in words covers none."""
+    """Whether the budget covers an approximation: a number its bound (an ulp is float16's), words its error as measured in every format."""
     text = (header.budget or "").strip()
+    if text == NO_WORSE:
+        return any(name == "worse_than_stock" for e in verdict.evidence for name, _ in e.numbers) and not worse_than_stock(verdict)
     unit = ULP if text.endswith("ulp") else 1.0
     try:
         return float(verdict.bound or "inf") <= unit * float(text.removesuffix("ulp"))
