@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from torch import fx
 
 from adapterc.codegen.runtime.graph import packet
-from adapterc.spyre_runtime.decompose import source_line
 from adapterc.spyre_runtime.frontend import Compilation, compile_graph
 from adapterc.spyre_runtime.ir import DeviceLayout, OpKind
 from adapterc.spyre_runtime.profile import Profile
 from adapterc.spyre_runtime.refusal import Obstacle, Refusal
+from adapterc.spyre_runtime.source_lines import source_line
 from adapterc.subgraph import ancestors, calls, is_tensor, part, results, structure
 
 FALLBACK = "cpu_fallback"

@@ -17,7 +17,7 @@ from pathlib import Path
 import transformers
 from torch import fx
 
-from adapterc.spyre_runtime.decompose import source_line
+from adapterc.spyre_runtime.source_lines import source_line
 
 RECORD = "stock_functions.json"
 

@@ -1,8 +1,10 @@
 """The Dynamo backend ``spyre``: capture, patch, split by stage, compile for the device, execute; on real hardware hand on instead."""
 
+import contextlib
+import gc
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,7 +94,8 @@ class CompiledGraph:
         compile_id = torch._guards.CompileContext.current_compile_id()
         self.name = str(compile_id) if compile_id is not None else "-"
         start = time.perf_counter()
-        self.captured = capture(gm, example_inputs)
+        with _collector_paused():
+            self.captured = capture(gm, example_inputs)
         self.capture_seconds = time.perf_counter() - start
         parameters = [i for i, value in enumerate(example_inputs) if isinstance(value, torch.nn.Parameter)]
         self.first_parameter = parameters[0] if parameters else None
@@ -126,9 +129,10 @@ class CompiledGraph:
         key = (now, tuple(id(patch) for patch in patches))
         if key not in self.ready:
             start = time.perf_counter()
-            captured, fired = apply_patches(self.captured, handles)
-            staged = partition(captured)
-            executable, compilation, refusals = _build(staged, now)
+            with _collector_paused():
+                captured, fired = apply_patches(self.captured, handles)
+                staged = partition(captured)
+                executable, compilation, refusals = _build(staged, now)
             self.ready[key] = (executable if executable is not None else refusals[0], patches)
             seconds = self.capture_seconds + time.perf_counter() - start
             shapes = tuple(tuple(a.shape) for a in args if isinstance(a, torch.Tensor) and not isinstance(a, torch.nn.Parameter))
@@ -161,6 +165,18 @@ class CompiledGraph:
                 torch.autograd.graph.increment_version(args[source])
         owners = {id(a.raw): a for a in args if type(a) is SpyreTensor}
         return tuple(_from_carrier(value, like, owners) for value, like in zip(outputs, ready.device.outputs, strict=True))
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Compilation makes many objects that live on; each collection meanwhile would walk the whole heap of the process for little."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _Twins:

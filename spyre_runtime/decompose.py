@@ -27,10 +27,12 @@ from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from .decompositions import COMPOSITES, PRIMITIVES, Decomposition, named
+from .distinct import trace_distinct
 from .fx_rewrites import batch_matmuls
 from .profile import Profile
 from .refusal import Found, Obstacle, Refusal, meet
 from .session import known_device
+from .source_lines import innermost_line, source_line
 
 _HALF_AS_IS = {torch.bfloat16: torch.bfloat16, torch.float16: torch.float16, torch.complex32: torch.complex32}
 # Torch spells a matmul with K=1 as a product of flattened tensors; the device keeps the batch dimensions (see fx_rewrites.py).
@@ -63,23 +65,10 @@ class _SpelledOut(torch.fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
 
-def source_line(node: torch.fx.Node) -> str:
-    """The innermost line of user code that made `node`, as "file:line", or "" when the trace is not recorded."""
-    return _innermost_line(node.meta.get("stack_trace") or "")
-
-
-def _innermost_line(trace: str) -> str:
-    lines = [line.strip() for line in trace.splitlines() if line.strip().startswith('File "')]
-    if not lines:
-        return ""
-    file, _, rest = lines[-1].removeprefix('File "').partition('", line ')
-    return f"{file}:{rest.split(',')[0]}"
-
-
 def _current_place() -> dict[str, str]:
     """Node and user line that a trace is at, where the graph that is read carries them."""
     meta = fx_traceback.get_current_meta() or {}
-    return {"source": _innermost_line(meta.get("stack_trace") or "")}
+    return {"source": innermost_line(meta.get("stack_trace") or "")}
 
 
 def _tolerant(function: Decomposition, found: list[Obstacle]) -> Decomposition:
@@ -155,7 +144,17 @@ def fake_mode_of(graph: torch.fx.GraphModule) -> FakeTensorMode:
     return FakeTensorMode()
 
 
-def _functional(
+def _functional(graph: torch.fx.GraphModule, mode: FakeTensorMode, profile: Profile, found: Found) -> torch.fx.GraphModule:
+    """The functional graph, by its distinct nodes where it has repetition. A refusal is raised by the trace of the graph itself, which names its place."""
+    if found is None:
+        with contextlib.suppress(Refusal):
+            assembled = trace_distinct(graph, mode, lambda kinds, inputs: _traced(kinds, inputs, mode, profile, None))
+            if assembled is not None:
+                return assembled
+    return _traced(graph, fake_inputs(graph), mode, profile, found)
+
+
+def _traced(
     graph: torch.fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, profile: Profile, found: Found
 ) -> torch.fx.GraphModule:
     caught: list[torch.fx.GraphModule] = []
@@ -198,10 +197,9 @@ def decompose(graph: torch.fx.GraphModule, profile: Profile, found: Found = None
     graph: ATen ops, every placeholder with a fake tensor in meta["val"]. Where a decomposition cannot take the sizes it raises
     Refusal, or leaves the op alone when `found` collects.
     """
-    inputs = fake_inputs(graph)
     mode = fake_mode_of(graph)
     with half_stays_half(), known_device():
-        functional = _functional(graph, inputs, mode, profile, found)
+        functional = _functional(graph, mode, profile, found)
         with (
             torch.no_grad(),
             V.set_fake_mode(mode),
@@ -214,7 +212,7 @@ def decompose(graph: torch.fx.GraphModule, profile: Profile, found: Found = None
             output.meta["user_visible_output_idxs"] = [i for i, n in enumerate(output.args[0]) if isinstance(n, torch.fx.Node)]  # type: ignore[arg-type]
             view_to_reshape(functional)
             record_original_output_strides(functional)
-            with inductor_config.patch({"post_grad_custom_post_pass": batch_matmuls}):
+            with inductor_config.patch({"post_grad_custom_post_pass": functools.partial(batch_matmuls, found=found)}):
                 post_grad_passes(functional, is_inference=True)
         functional.recompile()
     return cast(torch.fx.GraphModule, functional)

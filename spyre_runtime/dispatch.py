@@ -103,8 +103,8 @@ def dispatch(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     special = _SPECIAL.get(op)
     if special is not None:
         return special(*args, **kwargs)
-    if torch.is_inference_mode_enabled() and is_composite(op):
-        # Elsewhere autograd takes composites apart before they come here; inference mode has no autograd.
+    if is_composite(op):
+        # Autograd takes composites apart before they come here, except in inference mode and for tensors that were made there.
         return op.decompose(*args, **kwargs)
     owners: list[Owner] = []
     key: list[Any] = [op]

@@ -9,6 +9,8 @@ import torch
 import torch.fx
 
 from . import custom_ops  # noqa: F401 (registers batched_matmul)
+from .refusal import Found, meet, refuse
+from .source_lines import source_line
 
 aten = torch.ops.aten
 _RESHAPES = (aten.view.default, aten.reshape.default, aten._unsafe_view.default)
@@ -111,14 +113,36 @@ def _collapses_batch(node: Any) -> bool:
     return isinstance(shape, list | tuple) and len(shape) == 3 and source is not None and len(source) > 3
 
 
-def _unflatten_bmm(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
-    """bmm over reshapes that only merged batch dimensions becomes a matmul over the original tensors."""
+def _merges_more(flats: Sequence[torch.fx.Node], restored: Sequence[int]) -> bool:
+    """Whether the reshapes merge more than batch dimensions, as those of an einsum do: the original tensors are no operands of a matmul."""
+    (*x_batch, m, k), (*y_batch, k_y, n) = (_shape(flat.args[0]) or [] for flat in flats)
+    return x_batch != y_batch or k != k_y or [*x_batch, m, n] != list(restored)
+
+
+def _unflatten_bmm(graph: torch.fx.Graph, node: torch.fx.Node, found: Found) -> None:
+    """bmm over reshapes that only merged batch dimensions becomes a matmul over the original tensors.
+
+    The public compiler takes every such reshape for one of batch dimensions, and refuses an einsum of rank 5 or more when it lowers it
+    (torch-spyre e1abccf, temp_passes.py, lowering.py); it would multiply the wrong dimensions of rank 4, so these stay flat.
+    """
     sides = node.args[:2]
-    if not all(_collapses_batch(side) for side in sides) or _restored_shape(node, least=4) is None:
+    restored = _restored_shape(node, least=4)
+    if not all(_collapses_batch(side) for side in sides) or restored is None:
         return
     view = _only_user(node)
     assert view is not None
     flats = [side for side in sides if isinstance(side, torch.fx.Node)]
+    if _merges_more(flats, restored):
+        shapes = [_shape(flat.args[0]) or [] for flat in flats]
+        if max(map(len, shapes)) > 4:
+            refusal = refuse(
+                "LoweringException@_inductor/lowering.py:lower_bmm",
+                f"batched matmul of {shapes[0]} with {shapes[1]}: the device takes batches of rank 3 or 4",
+                sizes=tuple(size for shape in shapes for size in shape),
+                stage="decompose",
+            )
+            meet(refusal, found, op="bmm", node=node.name, source=source_line(node))
+        return
     with graph.inserting_before(node):
         product = graph.call_function(torch.ops.spyre_sim.batched_matmul.default, tuple(flat.args[0] for flat in flats))
     product.meta.update({k: v for k, v in node.meta.items() if k in ("custom", "stack_trace", "nn_module_stack")})
@@ -136,11 +160,11 @@ def _unflatten_bmm(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
             graph.erase_node(source)
 
 
-def batch_matmuls(graph: torch.fx.Graph) -> None:
-    """The three rewrites in order, in place (this is the form that torch's pass hook wants)."""
+def batch_matmuls(graph: torch.fx.Graph, found: Found = None) -> None:
+    """The three rewrites in order, in place (this is the form that torch's pass hook wants). Raises Refusal, or notes it in `found`."""
     for node in reversed(graph.find_nodes(op="call_function", target=aten.mm.default)):
         _widen_mm(graph, node)
     for node in graph.find_nodes(op="call_function", target=aten.bmm.default):
         _mark_direct(node)
     for node in reversed(graph.find_nodes(op="call_function", target=aten.bmm.default)):
-        _unflatten_bmm(graph, node)
+        _unflatten_bmm(graph, node, found)

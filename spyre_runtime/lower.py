@@ -18,12 +18,13 @@ from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from .custom_ops import public_name
-from .decompose import fake_inputs, fake_mode_of, source_line
+from .decompose import fake_inputs, fake_mode_of
 from .ir import Access, Buffer, BufferRole, GraphName, LoweredGraph, Op, OpKind, Origin, data_format
 from .lowerings import COPY_BACK, MATMUL, ConstantUpload, DeviceReduction, device_lowerings
 from .profile import Profile
 from .refusal import Found, Refusal, meet, refuse
 from .session import lowering_session
+from .source_lines import source_line
 from .split import MEANT, known_names, split_bodies
 from .tracing import Body, record
 

@@ -20,8 +20,8 @@ from torch._inductor.virtualized import V, ops
 from torch.utils._ordered_set import OrderedSet
 
 from .custom_ops import public_name
-from .decompose import source_line
 from .refusal import Found, Refusal, meet, refuse
+from .source_lines import source_line
 
 _STAGE = "split"
 _NO_COMPUTE = frozenset({"load", "store", "get_index"})

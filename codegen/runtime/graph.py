@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, cast
 
 import torch
@@ -130,7 +131,11 @@ def dependences(graph: Graph, kinds: Mapping[Node, str]) -> dict[Node, frozenset
 
 def source_line(node: Node) -> str:
     """`modeling_gpt2.py:412` where the user's model made this node; empty when capture kept no trace."""
-    trace = str(node.meta.get("stack_trace") or "")
+    return _innermost(str(node.meta.get("stack_trace") or ""))
+
+
+@lru_cache(maxsize=4096)  # every failed match asks, and the nodes of a layer share their traces
+def _innermost(trace: str) -> str:
     frames = [line.strip() for line in trace.splitlines() if line.strip().startswith("File ")]
     if not frames:
         return ""

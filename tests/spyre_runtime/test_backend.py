@@ -13,8 +13,10 @@ from adapterc.spyre_runtime.backend import clear_compile_log, compile_log
 from adapterc.spyre_runtime.capture import CapturedGraph, capture
 from adapterc.spyre_runtime.execute_fast import compile_program
 from adapterc.spyre_runtime.formats import round_dl16
+from adapterc.spyre_runtime.frontend import refusals
 from adapterc.spyre_runtime.handover import hand_on
 from adapterc.spyre_runtime.patches import Handle
+from adapterc.spyre_runtime.profile import load_profile
 from adapterc.spyre_runtime.refusal import Refusal
 from adapterc.spyre_runtime.stages import StageError, partition
 
@@ -303,3 +305,47 @@ def test_handle_is_garbage_with_its_model() -> None:
     del net
     assert handle.model() is None
     assert active_for([weight]) == ()
+
+
+EINSUMS = [
+    ("bhqd,bhkd->bhqk", (2, 2, 64, 64), (2, 2, 64, 64)),
+    ("bqhd,bkhd->bhqk", (2, 64, 2, 64), (2, 64, 2, 64)),
+    ("bhqd,hde->bqe", (2, 2, 64, 64), (2, 64, 64)),
+    ("...ij,...jk->...ik", (2, 2, 64, 64), (2, 2, 64, 64)),
+    ("bij,bjk->bik", (2, 64, 64), (2, 64, 64)),
+    ("bid,bjd->bij", (2, 64, 64), (2, 64, 64)),
+    ("bqd,kd->bqk", (2, 64, 64), (64, 64)),
+    ("ij,jk->ik", (64, 64), (64, 64)),
+]
+
+
+@pytest.mark.parametrize(("equation", "first", "second"), EINSUMS)
+def test_einsum_runs_or_is_refused_as_the_public_compiler_refuses_it(
+    equation: str, first: tuple[int, ...], second: tuple[int, ...]
+) -> None:
+    x, y = (torch.randn(size, generator=torch.Generator().manual_seed(3)).half() for size in (first, second))
+    want = torch.einsum(equation, x.float(), y.float())
+    with torch.no_grad(), settings(numerics="fp32"):
+        on_device = (x.to("spyre"), y.to("spyre"))
+        assert torch.allclose(torch.einsum(equation, *on_device).to("cpu", torch.float32), want, atol=1e-4)
+        compiled = torch.compile(lambda a, b: torch.einsum(equation, a, b), backend="spyre", dynamic=False)
+        with settings(legality="report"):
+            assert torch.allclose(compiled(*on_device).to("cpu", torch.float32), want, atol=1e-4)
+        refusals = compile_log()[-1].refusals
+        if len(first) == 4:
+            assert [refusal.kind for refusal in refusals] == ["LoweringException@_inductor/lowering.py:lower_bmm"]
+            assert "test_backend.py" in refusals[0].source
+            with pytest.raises(Refusal):
+                compiled(*on_device)
+        else:
+            assert refusals == ()
+
+
+def test_every_obstacle_is_named_when_an_einsum_is_one_of_them() -> None:
+    module = graph_of(Scores(), *(torch.randn(2, 2, 64, 64).half().to("spyre") for _ in range(2))).module
+    assert [obstacle.op for obstacle in refusals(module, load_profile())] == ["bmm", "bmm"]
+
+
+class Scores(torch.nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("bhqk,bhkd->bhqd", torch.softmax(torch.einsum("bhqd,bhkd->bhqk", q, k), -1), k)

@@ -258,3 +258,11 @@ def test_integers_are_counted() -> None:
     counts = torch.histc(torch.tensor([0, 1, 1, 3]).to("spyre").int(), bins=4, min=0, max=3)
     assert counts.tolist() == [1, 2, 0, 1]
     assert counts.dtype == torch.int32
+
+
+def test_a_tensor_made_in_inference_mode_is_one_outside_of_it() -> None:
+    x = torch.randn(4, 64).to("spyre")
+    with torch.inference_mode():
+        y = torch.einsum("ij,kj->ik", x, x)
+    assert type(y.to("cpu")) is torch.Tensor
+    assert torch.equal(torch.nn.functional.linear(y, y).cpu(), torch.nn.functional.linear(y.cpu(), y.cpu()))
