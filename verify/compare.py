@@ -126,10 +126,13 @@ def differences(instance: Instance, pairs: Pairs, batch: Batch, format_name: str
         material = (gap > scale * 2.0**-9) & (scale >= target.tiny)
     discrete = np.array([a.dtype == "bool" or a.dtype.startswith("int") for a, _ in pairs])[:, None]
     finite_changed = (np.isfinite(found.left) != np.isfinite(found.right)) | (np.isnan(found.left) != np.isnan(found.right))
+    # Where neither side is a number the pattern had no value to lose.
+    finite_changed = finite_changed & (np.isfinite(found.left) | np.isfinite(found.right))
     lost = unequal & (finite_changed | (found.overflow & material) | discrete)
-    spread = unequal & (finite_changed & (np.isfinite(found.left) | np.isfinite(found.right)) | discrete)
-    if _orders_or_exponentiates(pairs):
-        masked = _only_minus_infinity(batch)
+    spread = unequal & (finite_changed | discrete)
+    masks = _mask_variables(pairs)
+    if masks:
+        masked = _only_minus_infinity(batch, masks)
         spread = spread | (unequal & masked[None, :] & (np.isnan(found.left) != np.isnan(found.right)))
     real = np.where(moderate, relative, 0)
     return Differences(
@@ -142,16 +145,19 @@ def differences(instance: Instance, pairs: Pairs, batch: Batch, format_name: str
     )
 
 
-def _orders_or_exponentiates(pairs: Pairs) -> bool:
-    """Whether -inf is a meaningful value here: the identity of max, the logarithm of nothing."""
-    used = {t.op for t in ordered([t for pair in pairs for t in pair])}
-    return bool(used & {"exp", "log", "amax", "maximum", "argmax", "kth"})
+def _mask_variables(pairs: Pairs) -> frozenset[int]:
+    """The variables in which -inf is a meaningful value: it is the identity of max and the logarithm of nothing."""
+    below: set[int] = set()
+    for term in reversed(ordered([t for pair in pairs for t in pair])):
+        if term.serial in below or term.op in ("exp", "log", "amax", "maximum", "argmax", "kth"):
+            below.update(a.serial for a in term.args)
+    return frozenset(below)
 
 
-def _only_minus_infinity(batch: Batch) -> Mask:
+def _only_minus_infinity(batch: Batch, masks: frozenset[int]) -> Mask:
     good = np.ones(batch.count, dtype=bool)
-    for values in batch.values.values():
-        good &= np.isfinite(values) | np.isneginf(values)
+    for serial, values in batch.values.items():
+        good &= np.isfinite(values) | (np.isneginf(values) if serial in masks else False)
     return good
 
 

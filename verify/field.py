@@ -7,7 +7,8 @@ points proves the identity up to the probability stated, and disagreement proves
   and only there.
 - sqrt: a root in F_p of random sign per argument, so that √(xy) = √x·√y is not assumed.
 - max: a free symbol per set of operands; order (comparison, sorting): a random choice per difference or row, the same for shifted or
-  exponentiated rows. sin and cos share a rational parameter. erf and the rest are free symbols keyed by their argument.
+  exponentiated rows. sin and cos are the parts of a
+  random rotation per monomial, so that angles add. erf and the rest are free symbols keyed by their argument.
 Known incompleteness: exponents with denominators that do not divide DENOMINATOR, and order facts that need transitivity.
 """
 
@@ -22,6 +23,7 @@ from fractions import Fraction
 from adapterc.verify.field_elements import (
     DENOMINATOR,
     MOST_MONOMIALS,
+    TURNS,
     BadPoint,
     Element,
     Monomial,
@@ -206,13 +208,51 @@ class Point:
         residue, degree = 1, 0
         for monomial, coefficient in vector:
             scaled = coefficient * DENOMINATOR
-            if scaled.denominator == 1:
+            argument = self._logarithm_of(monomial)
+            if argument is not None and coefficient.denominator == 1:
+                base, power = argument, int(coefficient)
+            elif scaled.denominator == 1:
                 base, power = self._generator(monomial), int(scaled)
             else:
                 base, power = self._generator((monomial, abs(coefficient))), 1 if coefficient > 0 else -1
             residue = residue * pow(base, power % (self.prime - 1), self.prime) % self.prime
             degree += abs(power)
         return Element(residue, None, {vector: 1}, True, degree=degree)
+
+    def _logarithm_of(self, monomial: Monomial) -> int | None:
+        """r, where the monomial is the free symbol log(r): e to it is r again."""
+        key = self.keys[monomial[0][0]] if len(monomial) == 1 and monomial[0][1] == 1 else None
+        return int(key[1]) if isinstance(key, tuple) and key and key[0] == "log" else None
+
+    def turn(self, a: Element) -> tuple[int, int, int]:
+        """(cos a, sin a, degree): a product of one random rotation a monomial, so that angles add; multiples of π/2 are what they are."""
+        cosine, sine, degree = 1, 0, 1
+        for monomial, coefficient in vector_of(self.poly(a)):
+            quarters = coefficient * 2
+            if len(monomial) == 1 and monomial[0] == (self.atoms.get("pi"), 1) and quarters.denominator == 1:
+                turn, power = (0, 1), int(quarters) % 4
+            else:
+                scaled = coefficient * TURNS
+                whole = scaled.denominator == 1 and abs(scaled) < 10_000
+                turn = self._rotation(monomial if whole else (monomial, abs(coefficient)))
+                power = int(scaled) if whole else 1 if coefficient > 0 else -1
+            if power < 0:
+                turn, power = (turn[0], -turn[1]), -power
+            degree += 2 * power
+            for _ in range(power.bit_length()):
+                if power & 1:
+                    cosine, sine = self._rotated(cosine, sine, turn)
+                turn, power = self._rotated(*turn, turn), power >> 1
+        return cosine, sine, degree
+
+    def _rotated(self, cosine: int, sine: int, turn: tuple[int, int]) -> tuple[int, int]:
+        return (cosine * turn[0] - sine * turn[1]) % self.prime, (cosine * turn[1] + sine * turn[0]) % self.prime
+
+    def _rotation(self, key: object) -> tuple[int, int]:
+        """A random point of the circle: ((1 - t²) / (1 + t²), 2t / (1 + t²)); 1 + t² is never 0, for -1 is no square modulo these primes."""
+        t = self._generator(("rotation", key))
+        scale = self.inverse(1 + t * t)
+        return (1 - t * t) * scale % self.prime, 2 * t * scale % self.prime
 
     def _generator(self, key: object) -> int:
         if key not in self.generators:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 PRIMES = ((1 << 61) - 1, 2305843009213693907, 2305843009213693723, 2305843009213693487)
 DENOMINATOR = 2**7 * 3**2 * 5**7 * 7
 MOST_MONOMIALS = 48
+TURNS = 24  # rotations are by 1/24 of a monomial, so that its halves, thirds, … eighths are powers
 
 Monomial: TypeAlias = tuple[tuple[int, int], ...]  # (atom, power), sorted
 Poly: TypeAlias = Mapping[Monomial, Fraction]

@@ -120,7 +120,7 @@ def _function(point: Point, op: str, x: list[Element]) -> Element:
         case "floor":
             constant = point.constant(x[0])
             return point.number(Fraction(math.floor(constant))) if constant is not None else _opaque(point, "floor", x[0])
-        case "floor_div" | "remainder":
+        case "floor_div" | "remainder" | "bits_and" | "bits_or" | "bits_xor":
             return point.symbol((op, x[0].residue, x[1].residue))
     raise Undecided(f"{op} is not algebra")
 
@@ -207,11 +207,8 @@ def _circle(point: Point, op: str, a: Element) -> Element:
         raise Undecided(f"{op} of infinity")
     if a.residue == 0:
         return point.number(Fraction(0 if op == "sin" else 1))
-    t = _odd(point, "half-angle tangent", a)
-    square = point.mul(t, t)
-    one = point.number(Fraction(1))
-    top = point.mul(point.number(Fraction(2)), t) if op == "sin" else point.add(one, point.neg(square))
-    return point.div(top, point.add(one, square))
+    cosine, sine, degree = point.turn(a)
+    return Element(cosine if op == "cos" else sine, degree=degree)
 
 
 def _cast(point: Point, dtype: str, a: Element) -> Element:

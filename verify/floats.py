@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from adapterc.verify import scalar_math as M
 from adapterc.verify.formats import FORMATS, Format, Wide, round_to
-from adapterc.verify.terms import Term, ordered
+from adapterc.verify.terms import INTEGER_DTYPES, Term, ordered
 
 NEVER_ROUNDS = frozenset({"neg", "abs", "maximum", "minimum", "amax", "amin", "where", "kth", "select", "floor", "round"})
 
@@ -45,9 +45,13 @@ def run(roots: Iterable[Term], samples: Mapping[int, Wide], count: int, format_n
                 continue
             operands = [values[a.serial] for a in term.args]
             result = _apply(term, operands, count, format_name)
+            if term.dtype in INTEGER_DTYPES:
+                result = result + 0  # integers have one zero
             target = _target(term, format_name)
             if target is not None and term.op != "const":
-                result = result if term.op in NEVER_ROUNDS else round_to(result, target)
+                # The end of a library kernel is called "round" too, and is where it rounds.
+                kept = term.op in NEVER_ROUNDS and not (term.op == "round" and term.kernel)
+                result = result if kept else round_to(result, target)
                 infinite = np.isinf(np.asarray(result, dtype=M.LD))
                 if infinite.any() and term.op not in ("where", "select"):
                     for operand in operands:

@@ -11,10 +11,11 @@ import numpy as np
 from adapterc.dsl.ast import Expr, Name, names
 from adapterc.dsl.diagnostics import SpecError
 from adapterc.dsl.types import RestDims, ScalarType, TensorType, Type
+from adapterc.verify.build import build
 from adapterc.verify.claim import Claim, size_symbols
 from adapterc.verify.interpret import Interpreter, Unbound, Value
-from adapterc.verify.tensors import MAX_ELEMENTS, ShapeError, Tensor, integer
-from adapterc.verify.terms import Arena, Term, TooLarge
+from adapterc.verify.tensors import MAX_ELEMENTS, ShapeError, Tensor, constant, integer
+from adapterc.verify.terms import INTEGER_DTYPES, Arena, Term, TooLarge, ordered
 
 SMALL = (4, 6, 2, 8, 3, 5, 1, 7, 9)
 STICK_EDGES = (63, 64, 65)
@@ -140,6 +141,7 @@ def instantiate(claim: Claim, sizes: Mapping[str, int], rest: tuple[int, ...]) -
         if isinstance(verdict, list):
             guards.extend(verdict)
     left = _tensor(claim.left, env, arena)
+    guards.extend(_divisors(left, arena))
     try:
         right = _tensor(claim.right, env, arena)
     except SpecError as error:
@@ -152,6 +154,12 @@ def instantiate(claim: Claim, sizes: Mapping[str, int], rest: tuple[int, ...]) -
         fault = f"the left side has shape {list(left.shape)}, the right side {list(right.shape)}"
         return Instance(sizes, rest, arena, inputs, left, None, fault, tuple(guards), env)
     return Instance(sizes, rest, arena, inputs, left, right, "", tuple(guards), env)
+
+
+def _divisors(left: Tensor, arena: Arena) -> list[Term]:
+    """An integer division by zero raises: the pattern has no value there, so nothing is claimed."""
+    divisors = {t.args[1].serial: t.args[1] for t in ordered(left.cells.reshape(-1)) if t.op in ("floor_div", "remainder")}
+    return [build(arena, "ne", d, constant(arena, 0)) for d in divisors.values() if d.dtype in INTEGER_DTYPES and d.op != "const"]
 
 
 def _tensor(expression: Expr, env: Mapping[str, Value], arena: Arena) -> Tensor:

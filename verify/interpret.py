@@ -16,10 +16,12 @@ from typing import Any, TypeAlias
 from adapterc.dsl.ast import Attribute, Call, Expr, Literal, Name, Rest, Sequence, Slice, Subscript, walk
 from adapterc.dsl.diagnostics import SpecError
 from adapterc.dsl.ops import DTYPE_NAMES, bind, expand_once, lookup
+from adapterc.dsl.printer import to_text
 from adapterc.verify.build import build, convert, number
+from adapterc.verify.primitive_integers import INTEGER_PRIMITIVES, whole_operands
 from adapterc.verify.primitives import PLAIN, POINTWISE, PRIMITIVES, ROUNDING
 from adapterc.verify.tensors import Scalar, ShapeError, Tensor, as_cells, elementwise, integer, require, scalar_tensor
-from adapterc.verify.terms import EXACT_OPS, Arena, Term
+from adapterc.verify.terms import EXACT_OPS, INTEGER_DTYPES, Arena, Term, ordered
 
 Value: TypeAlias = Tensor | Scalar | tuple[Any, ...]
 
@@ -106,6 +108,10 @@ class Interpreter:
     def _call(self, call: Call) -> Value:
         spec = lookup(call)
         bound = bind(call)
+        if spec.name in INTEGER_PRIMITIVES:
+            operands = {name: self.evaluate(value) for name, value in bound.items()}
+            if whole_operands(operands.values()):
+                return INTEGER_PRIMITIVES[spec.name](self, *(self.tensor(v) for v in operands.values()))
         primitive = PRIMITIVES.get(spec.name)
         if primitive is not None:
             values = {name: self.evaluate(value) for name, value in bound.items()}
@@ -125,8 +131,9 @@ class Interpreter:
         env = {**self.env, **scope}
         if self.kernel == "" and may_round(spec.name):
             value = Interpreter(env, self.arena, f"in:{spec.name}").evaluate(body)
-            if isinstance(value, Tensor) and _computes(value):
-                return self.rounded(spec.name, tuple(scope.values()), value)
+            if isinstance(value, Tensor) and _computes(value) and not (pointwise(spec.name) and _rounds_once(value)):
+                attributes = "" if pointwise(spec.name) else ",".join(to_text(v) for v in opened.values() if not isinstance(v, Name))
+                return self.rounded(spec.name, tuple(scope.values()), value, attributes)
         return Interpreter(env, self.arena, self.kernel).evaluate(body)
 
     def _opened(self, node: Expr, scope: dict[str, Value]) -> Expr:
@@ -148,12 +155,12 @@ class Interpreter:
         """The interpreter for the inside of a library kernel, which is this one when it is inside one already."""
         return self if self.kernel else Interpreter(self.env, self.arena, f"in:{name}")
 
-    def rounded(self, name: str, operands: tuple[Value, ...], value: Tensor) -> Tensor:
-        """The result of a library kernel: each element that it computed is rounded once."""
+    def rounded(self, name: str, operands: tuple[Value, ...], value: Tensor, attributes: str = "") -> Tensor:
+        """The result of a library kernel: each element that it computed is rounded once. Other shapes or attributes are another kernel."""
         if self.kernel:
             return value
         shapes = "" if pointwise(name) else ",".join(str(list(v.shape)) for v in operands if isinstance(v, Tensor))
-        tag = f"{name}[{shapes}]"
+        tag = f"{name}[{shapes}]{attributes}"
 
         def boundary(term: Term) -> Term:
             return self.arena.make("round", (term,), None, term.dtype, tag) if term.kernel.startswith("in:") else term
@@ -249,11 +256,30 @@ def _computes(value: Tensor) -> bool:
         term = stack.pop()
         if term.serial in seen or not term.wide:
             continue
-        if term.op not in EXACT_OPS:
+        if term.op not in EXACT_OPS and term.dtype not in INTEGER_DTYPES:
             return True
         seen.add(term.serial)
         stack.extend(term.args)
     return False
+
+
+CORRECTLY_ROUNDED = frozenset({"add", "sub", "mul", "div", "sqrt"})
+
+
+def _rounds_once(value: Tensor) -> bool:
+    """Whether no path through the composite rounds twice, and only by ops that IEEE 754 rounds correctly: then it has one right result."""
+    depth: dict[int, int] = {}
+    for term in ordered(value.cells.reshape(-1)):
+        below = max((depth[a.serial] for a in term.args), default=0)
+        if not term.wide:
+            depth[term.serial] = 0
+        elif term.op in EXACT_OPS or term.dtype in INTEGER_DTYPES:
+            depth[term.serial] = below
+        elif term.op in CORRECTLY_ROUNDED and below == 0:
+            depth[term.serial] = 1
+        else:
+            return False
+    return True
 
 
 def pointwise(op: str) -> bool:

@@ -129,6 +129,32 @@ def softmax(run: Interpreter, x: Value, dim: Value, dtype: Value = None) -> Tens
     return run.rounded("softmax", (operand,), along(run, operand, dim, weights, kind))
 
 
+def log_softmax(run: Interpreter, x: Value, dim: Value, dtype: Value = None) -> Tensor:
+    """Shifted by the maximum, as `softmax`."""
+    operand = run.tensor(x) if not isinstance(dtype, str) else run.cast(run.tensor(x), dtype)
+    kind = promote(operand.dtype, "weak")
+    inside = run.inside("log_softmax")
+
+    def logarithms(row: tuple[Term, ...]) -> list[Term]:
+        top = row[0] if len(row) == 1 else inside.arena.make("amax", row, None, kind, inside.kernel)
+        powers = shifted_powers(inside, row, top)
+        total = powers[0] if len(powers) == 1 else inside.arena.make("sum", tuple(powers), None, kind, inside.kernel)
+        logarithm = inside.make("log", total)
+        return [inside.make("sub", inside.make("sub", t, top), logarithm) for t in row]
+
+    return run.rounded("log_softmax", (operand,), along(run, operand, dim, logarithms, kind))
+
+
+def log_sigmoid(run: Interpreter, x: Value) -> Tensor:
+    """-log(1 + e⁻ˣ) with the larger of its two powers taken out, so that none overflows."""
+    operand = run.tensor(x)
+    inside = run.inside("log_sigmoid")
+    opposite = inside.map("neg", operand)
+    top = inside.map("maximum", opposite, 0)
+    total = inside.map("add", inside.map("exp", inside.map("neg", top)), inside.map("exp", inside.map("sub", opposite, top)))
+    return run.rounded("log_sigmoid", (operand,), inside.map("neg", inside.map("add", top, inside.map("log", total))))
+
+
 def shifted_powers(inside: Interpreter, row: tuple[Term, ...], top: Term) -> list[Term]:
     return [inside.make("exp", inside.make("sub", t, top)) for t in row]
 

@@ -26,7 +26,7 @@ from adapterc.verify.primitive_layout import (
     unfold,
     unsqueeze,
 )
-from adapterc.verify.primitive_reductions import argmax, logsumexp, matmul, reduction, scan, softmax, sort_op
+from adapterc.verify.primitive_reductions import argmax, log_sigmoid, log_softmax, logsumexp, matmul, reduction, scan, softmax, sort_op
 from adapterc.verify.primitive_sources import (
     arange,
     dtype_of,
@@ -194,6 +194,8 @@ PRIMITIVES: Mapping[str, Primitive] = {
     "sort_indices": sort_op("argkth"),
     "softmax": softmax,
     "logsumexp": logsumexp,
+    "log_softmax": log_softmax,
+    "log_sigmoid": log_sigmoid,
     "matmul": matmul,
     "reshape": lambda run, x, sizes: T.reshape(run.tensor(x), T.sizes(sizes if isinstance(sizes, tuple) else (sizes,))),
     "reshape_as": lambda run, x, like: T.reshape(x, like.shape),
@@ -271,6 +273,8 @@ ROUNDING = frozenset(
         "cumprod",
         "softmax",
         "logsumexp",
+        "log_softmax",
+        "log_sigmoid",
         "matmul",
         "to",
     ]
@@ -320,4 +324,4 @@ PLAIN = frozenset(
         "choose",
     ]
 )
-POINTWISE = (ROUNDING - frozenset(["sum", "prod", "cumsum", "cumprod", "softmax", "logsumexp", "matmul"])) | _ELEMENTWISE_EXACT
+POINTWISE = (ROUNDING - frozenset(["sum", "prod", "cumsum", "cumprod", "softmax", "log_softmax", "logsumexp", "matmul"])) | _ELEMENTWISE_EXACT

@@ -16,22 +16,28 @@ from numpy.typing import NDArray
 from adapterc.verify import scalar_math as M
 from adapterc.verify.floats import apply_wide
 from adapterc.verify.formats import FORMATS, Wide, round_to
-from adapterc.verify.terms import Term, ordered
+from adapterc.verify.terms import INTEGER_DTYPES, Term, ordered
 
 UNIT = float(2.0**-63)
 TINY = 2.0**-126  # below the smallest normal float32 no format that a rule runs in keeps relative accuracy
 UNDERFLOW = np.finfo(np.longdouble).tiny
 # Where a finite computation leaves the range of long doubles nothing is known. A product's zero may be exact, an exponential's never is.
 OVERFLOWS = frozenset({"exp"})
+UNDERFLOWS = frozenset({"sigmoid", "mul", "div", "pow", "prod"})  # zero from operands that are not
 DOUBLE_DIGITS = 10**14  # a literal written with more digits than this denotes a double, not an exact fraction
 
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """`value` per sample and a bound of its absolute error (infinite: nothing is known)."""
+    """`value` per sample and a bound of its absolute error (infinite: nothing is known).
+
+    `undefined` marks where the real function has no value, such as 1/0 or log(-1); infinities that the rule writes itself are values.
+    None: nowhere.
+    """
 
     value: Wide
     error: Wide
+    undefined: NDArray[Any] | None = None
 
 
 def run(
@@ -43,7 +49,8 @@ def run(
     with np.errstate(all="ignore"):
         for term in ordered(roots):
             if term.op == "var":
-                values[term.serial] = Real(samples[term.serial].astype(M.LD), zero)
+                # There is one zero among the reals: adding +0 drops the sign of -0.
+                values[term.serial] = Real(samples[term.serial].astype(M.LD) + 0, zero)
                 continue
             args = [values[a.serial] for a in term.args]
             found = _apply(term, args, count, format_name, keeps)
@@ -54,14 +61,27 @@ def run(
                 error = np.where((found.value == 0) & finite, np.maximum(error, UNDERFLOW), error)
             else:
                 lost = np.zeros(count, dtype=bool)
+            if term.op in UNDERFLOWS and (found.value == 0).any():
+                nonzero = np.all([(a.value != 0) & np.isfinite(a.value) for a in args], axis=0) | (term.op == "sigmoid")
+                error = np.where((found.value == 0) & nonzero & np.isfinite(args[0].value), np.maximum(error, UNDERFLOW), error)
             # Infinity and NaN are exact where an operand is, or all are known exactly; 1 / (0 ± e) is not infinite.
             bounded = np.all([np.isfinite(a.error) for a in args], axis=0) if args else np.ones(count, dtype=bool)
             inherited = np.any([~np.isfinite(a.value) for a in args], axis=0) if args else bounded
             known = bounded & (inherited | np.all([a.error == 0 for a in args], axis=0))
             error = np.where(~np.isfinite(found.value) & known, 0, error)
             error = np.where(lost, np.inf, error)
-            values[term.serial] = Real(found.value, error)
+            values[term.serial] = Real(found.value + 0, error, _undefined(term, found.value, args))
     return values
+
+
+def _undefined(term: Term, value: Wide, args: list[Real]) -> NDArray[Any] | None:
+    if not args or np.isfinite(value).all():
+        return None
+    inherited = [np.zeros(len(value), dtype=bool) if a.undefined is None else a.undefined for a in args]
+    if term.op == "where":
+        return np.where(args[0].value != 0, inherited[1], inherited[2])
+    fresh = np.all([np.isfinite(a.value) for a in args], axis=0)
+    return np.asarray(~np.isfinite(value) & (fresh | np.any(inherited, axis=0)))
 
 
 def agree(left: Real, right: Real) -> NDArray[Any]:
@@ -70,6 +90,8 @@ def agree(left: Real, right: Real) -> NDArray[Any]:
         a, b = left.value, right.value
         near = np.abs(a - b) <= left.error + right.error + TINY
         unknown = np.isinf(left.error) | np.isinf(right.error)
+        if left.undefined is not None and right.undefined is not None:
+            unknown = unknown | (left.undefined & right.undefined)
         return np.asarray((a == b) | near | unknown | (np.isnan(a) & np.isnan(b)))
 
 
@@ -122,7 +144,8 @@ def _cast(term: Term, arg: Real, keeps: Callable[[str], bool]) -> Real:
     if dtype.startswith(("int", "uint")):
         low, high = np.trunc(arg.value - arg.error), np.trunc(arg.value + arg.error)
         return Real(np.trunc(arg.value), high - low)
-    if keeps(dtype):
+    from_whole = term.args[0].dtype in INTEGER_DTYPES and dtype in FORMATS  # a change of kind, whatever the precision of the rest
+    if keeps(dtype) and not from_whole:
         return arg
     target = FORMATS[dtype]
     low, high = round_to(arg.value - arg.error, target), round_to(arg.value + arg.error, target)
@@ -198,7 +221,7 @@ def _error(term: Term, value: Wide, v: list[Wide], e: list[Wide], count: int) ->
             return np.where(e[0] > 0, np.inf, np.max(M.stacked(e[1:], count), axis=0))
         case "isnan":
             return np.zeros(count, dtype=M.LD)
-        case "floor_div" | "remainder":
+        case "floor_div" | "remainder" | "bits_and" | "bits_or" | "bits_xor":
             return np.where(e[0] + e[1] > 0, np.inf, M.LD(0))
     raise ValueError(f"no error bound is known for {op}")
 

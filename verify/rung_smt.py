@@ -15,12 +15,13 @@ from typing import Any
 from adapterc.verify.compare import keeps, signature
 from adapterc.verify.formats import FORMATS
 from adapterc.verify.instances import Instance
-from adapterc.verify.terms import Term, ordered
+from adapterc.verify.terms import INTEGER_DTYPES, Term, ordered
 
 Pair = tuple[Term, Term]
 TIMEOUT_MS = 1500
 MOST_NODES = 160
 MOST_SHAPES = 6
+WHOLE = INTEGER_DTYPES | {"bool", "weakint"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ def prove_reals(instances: Sequence[Instance], pairs: Sequence[Sequence[Pair]]) 
         return None
     z3 = import_module("z3")
     for instance, (left, right) in questions:
-        encode = _Encoder(z3, _Reals(z3), keeps(instance))
+        whole = all(t.dtype in WHOLE for t in ordered((left, right, *instance.guards)))
+        encode = _Encoder(z3, _Integers(z3) if whole else _Reals(z3), keeps(instance))
         try:
             a, b = encode.both(left, right)
             guards = [encode.term(g) for g in instance.guards]
@@ -112,7 +114,7 @@ def _unsatisfiable(z3: Any, conditions: Sequence[Any]) -> bool:
 class _Encoder:
     """Terms to z3 expressions over one theory."""
 
-    def __init__(self, z3: Any, theory: _Reals | _Halves, kept: Callable[[str], bool]) -> None:
+    def __init__(self, z3: Any, theory: _Reals | _Integers | _Halves, kept: Callable[[str], bool]) -> None:
         self.z3 = z3
         self.theory = theory
         self.kept = kept
@@ -165,6 +167,27 @@ class _Encoder:
         return theory.apply(term, [self._as_number(a) for a in args], self.side_conditions)
 
 
+def _simple(z3: Any) -> Mapping[str, Callable[..., Any]]:
+    """Ops that read the same in real and in integer arithmetic."""
+    return {
+        "add": lambda a, b: a + b,
+        "sub": lambda a, b: a - b,
+        "mul": lambda a, b: a * b,
+        "neg": lambda a: -a,
+        "abs": lambda a: z3.If(a >= 0, a, -a),
+        "maximum": lambda a, b: z3.If(a >= b, a, b),
+        "minimum": lambda a, b: z3.If(a <= b, a, b),
+        "eq": lambda a, b: a == b,
+        "ne": lambda a, b: a != b,
+        "lt": lambda a, b: a < b,
+        "le": lambda a, b: a <= b,
+        "gt": lambda a, b: a > b,
+        "ge": lambda a, b: a >= b,
+        "isnan": lambda a: z3.BoolVal(False),
+        "floor": lambda a: z3.ToReal(z3.ToInt(a)),
+    }
+
+
 class _Reals:
     """The theory of real (and integer) arithmetic."""
 
@@ -186,26 +209,12 @@ class _Reals:
         return found
 
     def apply(self, term: Term, args: list[Any], conditions: list[Any]) -> Any:
-        z3 = self.z3
-        simple: Mapping[str, Callable[..., Any]] = {
-            "add": lambda a, b: a + b,
-            "sub": lambda a, b: a - b,
-            "mul": lambda a, b: a * b,
-            "neg": lambda a: -a,
-            "abs": lambda a: z3.If(a >= 0, a, -a),
-            "maximum": lambda a, b: z3.If(a >= b, a, b),
-            "minimum": lambda a, b: z3.If(a <= b, a, b),
-            "eq": lambda a, b: a == b,
-            "ne": lambda a, b: a != b,
-            "lt": lambda a, b: a < b,
-            "le": lambda a, b: a <= b,
-            "gt": lambda a, b: a > b,
-            "ge": lambda a, b: a >= b,
-            "isnan": lambda a: z3.BoolVal(False),
-            "floor": lambda a: z3.ToReal(z3.ToInt(a)),
-        }
+        simple = _simple(self.z3)
         if term.op in simple:
             return simple[term.op](*args)
+        if term.op == "floor_div":
+            conditions.append(args[1] != 0)
+            return simple["floor"](args[0] / args[1])
         if term.op == "div":
             # Where the divisor is 0 both sides are undefined: nothing is claimed there (the value rung looks at zeros).
             conditions.append(args[1] != 0)
@@ -218,7 +227,55 @@ class _Reals:
             return value
         if term.op == "dot":
             products = [a * b for a, b in zip(args[::2], args[1::2], strict=True)]
-            return z3.Sum(products) if len(products) > 1 else products[0]
+            return self.z3.Sum(products) if len(products) > 1 else products[0]
+        raise Unsupported(term.op)
+
+
+class _Integers:
+    """The theory of integers, for terms that are nothing else; divisions by constants stay linear."""
+
+    def __init__(self, z3: Any) -> None:
+        self.z3 = z3
+
+    def number(self, value: Fraction) -> Any:
+        if value.denominator != 1:
+            raise Unsupported(str(value))
+        return self.z3.IntVal(int(value))
+
+    def named(self, payload: object) -> Any:
+        raise Unsupported(str(payload))
+
+    def variable(self, name: str, dtype: str, conditions: list[Any]) -> Any:
+        return self.z3.Int(name)
+
+    def apply(self, term: Term, args: list[Any], conditions: list[Any]) -> Any:
+        if term.op == "floor_div":
+            return self._floor_div(args[0], args[1], conditions)
+        if term.op == "remainder":
+            return args[0] - args[1] * self._floor_div(args[0], args[1], conditions)
+        if term.op == "bits_and":
+            return self._masked(term, args)
+        if term.op == "sum":
+            return self.z3.Sum(args)
+        simple = _simple(self.z3)
+        if term.op in simple and term.op != "floor":
+            return simple[term.op](*args)
+        raise Unsupported(term.op)
+
+    def _floor_div(self, a: Any, b: Any, conditions: list[Any]) -> Any:
+        # z3 divides with a remainder that is never negative, which rounds down for positive divisors.
+        if self.z3.is_int_value(b):
+            if b.as_long() == 0:
+                raise Unsupported("division by zero")
+            return a / b if b.as_long() > 0 else (-a) / (-b)
+        conditions.append(b != 0)
+        return self.z3.If(b > 0, a / b, (-a) / (-b))
+
+    def _masked(self, term: Term, args: list[Any]) -> Any:
+        """x & (2ᵏ - 1) is the remainder by 2ᵏ, in two's complement."""
+        for value, mask in ((args[0], args[1]), (args[1], args[0])):
+            if self.z3.is_int_value(mask) and mask.as_long() >= 0 and (mask.as_long() + 1) & mask.as_long() == 0:
+                return value % (mask.as_long() + 1)
         raise Unsupported(term.op)
 
 

@@ -20,7 +20,31 @@ from adapterc.verify.terms import Term, ordered
 
 ORDINARY, SPECIAL, EXTREME, NONFINITE = 0, 1, 2, 3
 KIND_NAMES = ("ordinary values", "special values", "the ends of the format", "non-finite values")
-SPECIALS = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 8.0, -8.0, 100.0, -100.0, 1e4, -1e4, 1e-3, -1e-3, 1e-9, -1e-9)
+SPECIALS = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    2.0,
+    -2.0,
+    3.0,
+    -3.0,
+    1.5,
+    -1.5,
+    2.5,
+    8.0,
+    -8.0,
+    100.0,
+    -100.0,
+    1e4,
+    -1e4,
+    1e-3,
+    -1e-3,
+    1e-9,
+    -1e-9,
+)
 # Numbers bound from a graph are exponents, scales, bounds and slopes: small, often whole.
 NUMBERS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 4.0, 0.25, 1.5, 100.0, 1e-3)
 BUDGET = 60_000  # samples times terms beyond which samples are thinned out
@@ -131,9 +155,16 @@ def _discrete(rng: np.random.Generator, terms: list[Term], repeat: int, limits: 
     if tops.all():
         # Negative limits mark places that are written: these are distinct, as index_copy and scatter ask.
         written = any(limits.get(t.serial, 0) < 0 for t in terms)
+        room = int(tops.max()) - len(terms)
+        if written and repeat % 3 == 2 and room >= 0:
+            # A run of neighbouring places, as a cache is written.
+            return np.asarray(rng.integers(room + 1) + np.arange(len(terms)), dtype=np.longdouble)
         if (written or repeat % 2) and len(set(tops)) == 1 and len(terms) <= tops[0]:
             return np.asarray(rng.permutation(int(tops[0]))[: len(terms)], dtype=np.longdouble)
         return np.asarray((rng.random(len(terms)) * tops).astype(np.int64), dtype=np.longdouble)
+    if repeat % 7 == 5:
+        # Beyond the whole numbers that float32 holds, and odd.
+        return rng.choice([2.0**24 + 1, -(2.0**24) - 1, 2.0**25 + 3, 7.0, -7.0], size=len(terms)).astype(np.longdouble)
     low, high = ((-9, 10), (0, 10), (1, 100), (-100, 0))[repeat % 4]
     return rng.integers(low, high, len(terms)).astype(np.longdouble)
 

@@ -43,6 +43,10 @@ def power(a: Wide, b: Wide) -> Wide:
     return np.power(a, b)
 
 
+def _on_integers(function: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]) -> Binary:
+    return lambda a, b: function(a.astype(np.int64), b.astype(np.int64)).astype(LD)
+
+
 UNARY: dict[str, Unary] = {
     "neg": np.negative,
     "abs": np.abs,
@@ -70,6 +74,9 @@ BINARY: dict[str, Binary] = {
     "minimum": minimum,
     "floor_div": np.floor_divide,
     "remainder": np.remainder,
+    "bits_and": _on_integers(np.bitwise_and),
+    "bits_or": _on_integers(np.bitwise_or),
+    "bits_xor": _on_integers(np.bitwise_xor),
 }
 COMPARE: dict[str, Callable[[Wide, Wide], NDArray[Any]]] = {
     "eq": np.equal,

@@ -28,8 +28,11 @@ def shrunk(instance: Instance, batch: Batch, index: int, test: Test) -> Batch:
     roots = list(instance.left.cells.reshape(-1)) + (list(instance.right.cells.reshape(-1)) if instance.right else [])
     used = {t.serial for t in variables(roots)}
     kind = int(batch.kind[index])
+    whole = {
+        t.serial for x in instance.inputs.values() for t in x.cells.reshape(-1) if t.dtype == "bool" or t.dtype.startswith(("int", "uint"))
+    }
     for serial in list(current)[:MOST_ELEMENTS]:
-        options = _options(current[serial])
+        options = [v for v in _options(current[serial]) if serial not in whole or v == int(v)]
         if serial not in used:
             current[serial] = np.longdouble(0)
             continue

@@ -51,7 +51,7 @@ EXACT_OPS = frozenset(
         "isinf",
     ]
 )
-COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "and", "or", "xor"})
+COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "and", "or", "xor", "bits_and", "bits_or", "bits_xor"})
 REDUCTIONS = frozenset({"sum", "prod", "dot", "amax", "amin", "argmax", "argmin", "kth", "argkth"})
 INTEGER_DTYPES = frozenset({"int32", "int64"})
 

@@ -1,0 +1,53 @@
+"""The nearest rule that would hold, in words: another fill, or sizes at which the two sides happen to agree."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from adapterc.dsl.ast import Call, Expr, Literal, Name, walk
+from adapterc.dsl.ops import bind, map_children
+from adapterc.dsl.printer import to_text
+from adapterc.verify.cases import Case, Decision, Mask
+from adapterc.verify.claim import Claim, size_symbols
+
+PADS = ("pad", "constant_pad")
+
+
+def pads(expression: Expr) -> bool:
+    return any(isinstance(n, Call) and n.op in PADS for n in walk(expression))
+
+
+def fill_mend(claim: Claim, tried: Callable[[Claim], Decision]) -> str | None:
+    """Another fill under which the rule would hold: the mend of a wrong pad is its fill, not a guard on the data."""
+    if not pads(claim.right) or pads(claim.left):
+        return None
+    for fill in (Literal(0), Literal(1), Call("neg", (Name("inf"),)), Name("inf")):
+
+        def refill(node: Expr, fill: Expr = fill) -> Expr:
+            inner = map_children(node, refill)
+            if isinstance(inner, Call) and inner.op in PADS:
+                bound = {**bind(inner), "value": fill}
+                return Call(inner.op, (), tuple(sorted(bound.items())), inner.span)
+            return inner
+
+        if tried(replace(claim, right=refill(claim.right))).klass in ("EXACT", "EXACT-Z", "REAL"):
+            return f"Fill with {to_text(fill)} instead: that is what its consumer ignores."
+    return "No fill is ignored here: crop the padded lanes off, or mask them, before this op."
+
+
+def size_mend(claim: Claim, cases: Sequence[Case], bad: Sequence[Mask]) -> str | None:
+    """Sizes at which the sides agreed on every sample though they part at others: said, but not offered as a guard.
+
+    A rule that is wrong but for equal (or single) sizes is not the rule that its author meant.
+    """
+    seen = [(dict(c.instance.sizes), bool(b.any())) for c, b in zip(cases, bad, strict=False)]
+    symbols = size_symbols(claim.where)
+    conditions = [(f"{n} == {m}", lambda s, n=n, m=m: s[n] == s[m]) for n, m in itertools.combinations(symbols, 2)]
+    conditions += [(f"{n} == 1", lambda s, n=n: s[n] == 1) for n in symbols]
+    for text, holds in conditions:
+        met = [failed for sizes, failed in seen if holds(sizes)]
+        if len(met) >= 2 and not any(met) and any(failed for sizes, failed in seen if not holds(sizes)):
+            return f"The sides agreed where {text}; at other sizes they are different functions."
+    return None
