@@ -57,7 +57,13 @@ def check(
     replay: Annotated[
         Path | None, typer.Option("--replay", help="Verify the certificates of this folder again, without searching.")
     ] = None,
+    examples: Annotated[
+        int | None, typer.Option("--examples", min=0, help="How many examples Hypothesis draws for each rule; 6 or 12 unless told.")
+    ] = None,
     as_pytest: Annotated[bool, typer.Option("--pytest", help="Run one pytest test a rule and rung.")] = False,
+    watching: Annotated[
+        bool, typer.Option("--watch", help="Check each spec again when it is saved, until Ctrl-C; with --json one object a line.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Give every rule a verdict: schema, grammar, types, shapes, equivalence."""
@@ -66,17 +72,41 @@ def check(
     from adapterc.specs import find
 
     def workflow() -> CheckReport:
-        report = check_specs(find(specs or ()))
+        report = check_specs(find(specs or ()), examples)
         if certificates is not None:
             certify.write(report, certificates)
         return report
 
     if as_pytest:
         run_pytest(specs or (), as_json)
+    elif watching:
+        watch_specs(specs or (), as_json)
     elif replay is not None:
         run("check", as_json, lambda: certify.replay_all(find(specs or ()), replay))
     else:
         run("check", as_json, workflow)
+
+
+def watch_specs(specs: Sequence[Path], as_json: bool) -> None:
+    """Check what changed again and again; a spec that cannot be read is a message, and the watch goes on."""
+    from adapterc import watch
+    from adapterc.check import check_specs
+
+    def check(changed: Sequence[Path]) -> None:
+        try:
+            emit("check", check_specs(changed), as_json, lines=True)
+        except EXPECTED as error:
+            emit_problems("check", of_error(error), as_json, lines=True)
+
+    def gone(path: Path) -> None:
+        removed = UserError("ADC101", f"{path} was removed", "the watch goes on; press Ctrl-C to end it")
+        emit_problems("check", of_error(removed), as_json, lines=True)
+
+    try:
+        watch.watch(specs, check, gone, watch.every())
+    except EXPECTED as error:
+        emit_problems("check", of_error(error), as_json)
+        raise typer.Exit(1) from None
 
 
 def run_pytest(specs: Sequence[Path], as_json: bool) -> None:
@@ -274,6 +304,20 @@ def mcp() -> None:
     except EXPECTED as error:
         emit_problems("mcp", of_error(error), as_json=False)
         raise typer.Exit(1) from None
+
+
+@app.command(
+    epilog="Needs the extra: `pip install 'adapterc[editor]'`. An editor starts it for YAML files in `adapter_specs/`; docs/editors.md shows how."
+)
+def lsp() -> None:
+    """Serve editors: problems and verdicts in place, explanations of ops and codes, completion. On standard input and output."""
+    try:
+        from adapterc.language_server import server
+    except ImportError:
+        missing = UserError("ADC609", "the package `pygls` is not installed", "pip install 'adapterc[editor]'")
+        emit_problems("lsp", of_error(missing), as_json=False)
+        raise typer.Exit(1) from None
+    server().start_io()
 
 
 sweep_app = typer.Typer(

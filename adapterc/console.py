@@ -25,20 +25,25 @@ class Report(Protocol):
     def show(self, console: Console) -> None: ...
 
 
-def emit(command: str, report: Report, as_json: bool) -> None:
+def emit(command: str, report: Report, as_json: bool, lines: bool = False) -> None:
+    """Print a report; `lines`: a JSON object on one line, for a command that goes on printing."""
     if as_json:
-        print(json.dumps({"command": command, "ok": report.ok, **report.to_json()}, indent=2, default=str))
+        _print_json({"command": command, "ok": report.ok, **report.to_json()}, lines)
     else:
         report.show(out)
 
 
-def emit_problems(command: str, problems: Iterable[Problem], as_json: bool) -> None:
+def emit_problems(command: str, problems: Iterable[Problem], as_json: bool, lines: bool = False) -> None:
     listed = list(problems)
     if as_json:
-        print(json.dumps({"command": command, "ok": False, "errors": [p.to_json() for p in listed]}, indent=2))
+        _print_json({"command": command, "ok": False, "errors": [p.to_json() for p in listed]}, lines)
         return
     for problem in listed:
         err.print(problem.shown, markup=False)
     codes = sorted({p.code for p in listed})
     if codes and sys.stderr.isatty():
         err.print(f"adapterc explain {codes[0]} says more.", style="dim")
+
+
+def _print_json(found: Mapping[str, object], lines: bool) -> None:
+    print(json.dumps(found, indent=None if lines else 2, default=str), flush=True)
