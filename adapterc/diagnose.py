@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -247,10 +248,19 @@ def _alone(subject: Subject, op: Op) -> tuple[fx.GraphModule, fx.Node] | None:
     chosen, edge = {root}, [root]
     while edge:
         for source in edge.pop().all_input_nodes:
-            if source.op == "call_function" and source not in chosen and is_view(source.target):
+            if source not in chosen and _is_view(source):
                 chosen.add(source)
                 edge.append(source)
     return part(module, chosen, [root]), root
+
+
+def _is_view(node: fx.Node) -> bool:
+    """Whether the node makes nothing: a view, or one of the views that a split returns."""
+    if node.op != "call_function":
+        return False
+    if node.target is operator.getitem:
+        return _is_view(node.all_input_nodes[0])
+    return isinstance(node.target, torch._ops.OpOverload) and is_view(node.target)
 
 
 def _right_alone(subject: Subject, position: int) -> bool:
