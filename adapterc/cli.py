@@ -139,7 +139,8 @@ def build(
 
 @app.command(
     name="run",
-    epilog="Examples: `adapterc run ./all-MiniLM-L6-v2 --text 'A sentence.'` · `adapterc run config:qwen3,num_hidden_layers=2 --ids 1,2,3`",
+    epilog="Examples: `adapterc run ./all-MiniLM-L6-v2 --text 'A sentence.' --report run.html` · "
+    "`adapterc run config:qwen3,num_hidden_layers=2 --ids 1,2,3 --dump plan`",
 )
 def run_model(
     model: Model,
@@ -152,21 +153,56 @@ def run_model(
     ] = "device",
     tokens: Annotated[int, typer.Option("--tokens", min=0, help="New tokens for a causal LM to generate greedily.")] = 8,
     dump: Annotated[
-        str | None, typer.Option("--dump", help="Print one stage of the last graph compiled: decompose, lower, restickify, pad or plan.")
+        str | None,
+        typer.Option(
+            "--dump",
+            metavar="STAGE",
+            help="Print one stage of the last graph compiled: capture, patches, decompose, lower, propagate, restickify, pad, divide, "
+            "scratchpad, fuse or plan.",
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write what the run found as one HTML page that needs nothing else.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Write the predicted run as a trace that Perfetto and Chrome open (JSON).")
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="Write the plans of all compiled graphs (JSON), to be run later without the compiler.")
+    ] = None,
+    fault: Annotated[
+        list[str] | None, typer.Option("--fault", metavar="ID", help="A fault of the profile to inject; may be given several times.")
+    ] = None,
+    without_fault: Annotated[
+        list[str] | None,
+        typer.Option("--without-fault", metavar="ID", help="A fault of the compiler to switch off; may be given several times."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="`simulated` or `real`; the real one where torch_spyre is installed if not given.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a stock model on the simulator: what it is refused for, which adapters attach, and how near the patched result is."""
-    from adapterc.run import run_source
-    from adapterc.specs import find
+    """Run a stock model on the simulator: what it is refused for, which adapters attach, how near the patched result is, what it costs."""
 
-    run(
-        "run",
-        as_json,
-        lambda: run_source(
-            model, texts=text or (), ids=ids, specs=find(spec or ()), profile=profile, numerics=dtype, new_tokens=tokens, dump=dump
-        ),
-    )
+    def workflow() -> Report:
+        from adapterc.run import run_source
+        from adapterc.run_setup import Outputs, Setup
+        from adapterc.specs import find
+
+        return run_source(
+            model,
+            texts=text or (),
+            ids=ids,
+            specs=find(spec or ()),
+            profile=profile,
+            numerics=dtype,
+            new_tokens=tokens,
+            dump=dump,
+            outputs=Outputs(report, trace, plan),
+            setup=Setup(tuple(fault or ()), tuple(without_fault or ()), device),
+        )
+
+    run("run", as_json, workflow)
 
 
 @app.command(

@@ -18,7 +18,9 @@ from adapterc.errors import UserError
 from adapterc.inputs import choose
 from adapterc.models import load
 from adapterc.problems import EXPECTED, of_error
-from adapterc.run import RunReport, fired_lines, obstacle_lines, run_loaded
+from adapterc.run import run_loaded
+from adapterc.run_result import RunReport
+from adapterc.run_show import fired_lines, obstacle_lines
 
 PROFILE = "torch-spyre-2026-06"
 SENTENCES = (

@@ -150,14 +150,19 @@ def _extents(operand: Operand, loops: Mapping[str, int]) -> list[int]:
     return [1 + sum(t.at(loops[str(t.symbol)] - 1) - t.at(0) for t in c.terms if str(t.symbol) in loops) for c in operand.coordinates[:-1]]
 
 
+def _rows(operand: Operand, loops: Mapping[str, int]) -> int:
+    """How many rows index data selects: one for each turn of the loops that do not walk the operand by themselves; 1 without index data."""
+    symbols = _symbols(operand)
+    return math.prod(n for name, n in loops.items() if name not in symbols) if symbols - loops.keys() else 1
+
+
 def _padded_bytes(operand: Operand, loops: Mapping[str, int]) -> int:
-    return math.prod(_extents(operand, loops)) * STICK_BYTES
+    return math.prod(_extents(operand, loops)) * _rows(operand, loops) * STICK_BYTES
 
 
 def _own_bytes(operand: Operand, loops: Mapping[str, int], itemsize: int) -> int:
     """Bytes of the elements that the loops touch, without padding."""
-    symbols = {str(s) for c in operand.coordinates for s in c.symbols}
-    return math.prod(loops[s] for s in symbols if s in loops) * itemsize
+    return math.prod(loops[s] for s in _symbols(operand) if s in loops) * _rows(operand, loops) * itemsize
 
 
 def _symbols(operand: Operand) -> frozenset[str]:
@@ -268,11 +273,20 @@ def op_cost(plan: Plan, op: PlannedOp, c: CostConstants) -> OpCost:
 
 
 def _boundary_bytes(plan: Plan) -> int:
-    """Bytes of inputs that some op reads and of outputs, once each and without padding."""
-    used = {o.buffer for op in plan.ops for o in op.inputs}
-    names = dict.fromkeys([*(n for n in plan.inputs if n in used), *plan.outputs])
-    buffers = [plan.buffer(n) for n in names]
-    return sum(math.prod(b.size) * STICK_BYTES // elements_per_stick(b.layout.format) for b in buffers if b.layout is not None)
+    """Bytes of inputs and outputs, once each and without padding; of an input no more than its readers touch (rows of an embedding)."""
+    touched: dict[str, int] = {}
+    for op in plan.ops:
+        loops = {loop.name: loop.size for loop in op.loops}
+        for operand in op.inputs:
+            touched[operand.buffer] = touched.get(operand.buffer, 0) + _own_bytes(operand, loops, _itemsize(plan, operand.buffer))
+    whole = {n: math.prod(plan.buffer(n).size) * _itemsize(plan, n) for n in (*plan.inputs, *plan.outputs)}
+    read = {n: min(whole[n], touched[n]) for n in plan.inputs if n in touched}
+    return sum({**{n: whole[n] for n in plan.outputs}, **read}.values())
+
+
+def _itemsize(plan: Plan, name: str) -> int:
+    layout = plan.buffer(name).layout
+    return 0 if layout is None else STICK_BYTES // elements_per_stick(layout.format)
 
 
 def price(plan: Plan, profile: Profile) -> CostReport:

@@ -59,14 +59,15 @@ class Ownership:
 
 
 def ownerships(plan: Plan, profile: Profile) -> Iterator[Ownership]:
-    """For each tensor the op that writes it, or for an input or a weight the first op that reads it."""
+    """For each tensor the op that writes it, or for an input or a weight the first op that reads it; where data selects rows, no plan says."""
     link = Link(plan, plan.graph, profile, None, "float32", Findings(), buffers=plan.by_name)
     seen: set[str] = set()
     for op in plan.ops:
         site = link_op(op, link).site
         for walk in (*site.reads, site.write):
             sticks = walk.where.elements // walk.stick
-            if walk.storage in seen or sticks > MOST_STICKS:
+            by_data = any(symbol not in site.ownership.by_symbol for symbol in walk.where.tables)
+            if walk.storage in seen or by_data or sticks > MOST_STICKS:
                 continue
             seen.add(walk.storage)
             yield _picture(op, site, walk, sticks)

@@ -137,3 +137,15 @@ def test_a_release_without_constants_of_its_own_is_marked(build):
     plan = build_plan(build.graph("y"), PROFILE)
     known = {name: price(plan, load_profile(name)).known for name in profile_names()}
     assert known == {"torch-spyre-2025-11": False, "torch-spyre-2026-06": True, "torch-spyre-2026-09": True}
+
+
+def test_rows_that_data_selects_are_read_and_no_others(compiled):
+    """An embedding reads its rows, not its table, and no op or graph beats its floor."""
+    import torch
+
+    plan = compiled(lambda i, w: w[i] * 2, torch.zeros(6, dtype=torch.int64), torch.zeros(5000, 256, dtype=torch.float16)).compilation.plan
+    whole = price(plan, PROFILE)
+    gather = whole.ops[0]
+    row = 256 * 2
+    assert 6 * row <= gather.read_bytes <= 6 * row + 6 * 128  # and the index data, a stick a row at most
+    assert gather.distance >= 1 and whole.distance >= 1
