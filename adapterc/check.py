@@ -51,6 +51,8 @@ class RuleReport:
             "class": verdict.klass,
             "status": verdict.status,
             "how": verdict.how,
+            "sizes": verdict.scope,
+            "formats": dict(verdict.formats),
             "edges": list(verdict.edges),
             "evidence": [{"rung": e.rung, "detail": e.detail, **dict(e.numbers)} for e in verdict.evidence],
             "suggested_guard": verdict.suggested_guard,
@@ -111,13 +113,13 @@ def verdict_table(rules: Sequence[RuleReport]) -> Table:
     return table
 
 
-def check_specs(paths: Sequence[Path]) -> CheckReport:
-    """Check spec files. Raises SpecError with every fault of form, grammar, types and shapes; verdicts are in the report."""
+def check_specs(paths: Sequence[Path], examples: int | None = None) -> CheckReport:
+    """Check spec files; Hypothesis draws `examples` for each rule (None: the checker's own number). Raises SpecError with every fault of form, grammar, types and shapes; verdicts are in the report."""
     adapters = load_all(paths)
     faults = [diagnostic for adapter in adapters for diagnostic in (*check_types(adapter), *_unknown_gap(adapter))]
     if any(fault.severity == "error" for fault in faults):
         raise SpecError(*faults)
-    return CheckReport(tuple(report for adapter in adapters for report in _check(adapter)), tuple(map(of_diagnostic, faults)))
+    return CheckReport(tuple(report for adapter in adapters for report in _check(adapter, examples)), tuple(map(of_diagnostic, faults)))
 
 
 def _unknown_gap(adapter: Adapter) -> Iterator[Diagnostic]:
@@ -136,8 +138,8 @@ def _place_of_gap(adapter: Adapter) -> tuple[int, int, int, int]:
     return 1, 1, 1, 1
 
 
-def _check(adapter: Adapter) -> Iterator[RuleReport]:
+def _check(adapter: Adapter, examples: int | None) -> Iterator[RuleReport]:
     for rule in adapter.rules:
         # A replaced module is measured against Transformers' own, which the checker knows nothing of.
-        verdict = replace_verdict(rule, adapter) if isinstance(rule, Replace) else check_rule(rule, adapter)
+        verdict = replace_verdict(rule, adapter) if isinstance(rule, Replace) else check_rule(rule, adapter, examples=examples)
         yield RuleReport(adapter, rule, verdict, tuple(map(of_diagnostic, problems(verdict, rule.header))))

@@ -12,26 +12,27 @@ from adapterc.dsl.diagnostics import SpecError
 from adapterc.dsl.printer import to_text
 from adapterc.dsl.sizes import evaluate_condition
 from adapterc.dsl.types import TensorType
-from adapterc.verify import rung_padding
+from adapterc.verify import rung_hypothesis, rung_padding
+from adapterc.verify.cases import Decision
 from adapterc.verify.claim import Claim, attribute_choices, claim_of, conjuncts
 from adapterc.verify.guards import guard_text
-from adapterc.verify.ladder import Decision, decide
+from adapterc.verify.ladder import decide
 from adapterc.verify.vacuity import vacuous
-from adapterc.verify.verdict import PROVED, REFUTED, TESTED, UNDECIDED, Counterexample, Evidence, Verdict, rank
+from adapterc.verify.verdict import ALL_SIZES, PROVED, REFUTED, TESTED, UNDECIDED, Counterexample, Evidence, Verdict, rank
 
 FULLY_MASKED = "fully_masked_rows"
 
 
-def check_adapter(adapter: Adapter, *, effort: int = 1) -> tuple[Verdict, ...]:
-    """One verdict a rule, in order. `effort` multiplies the number of samples."""
-    return tuple(check_rule(rule, adapter, effort=effort) for rule in adapter.rules)
+def check_adapter(adapter: Adapter, *, effort: int = 1, examples: int | None = None) -> tuple[Verdict, ...]:
+    """One verdict a rule, in order. `effort` multiplies the number of samples, `examples` is how many Hypothesis draws (see verify/rung_hypothesis.py)."""
+    return tuple(check_rule(rule, adapter, effort=effort, examples=examples) for rule in adapter.rules)
 
 
-def check_rule(rule: Rule, adapter: Adapter, *, effort: int = 1) -> Verdict:
+def check_rule(rule: Rule, adapter: Adapter, *, effort: int = 1, examples: int | None = None) -> Verdict:
     """The strongest class that holds for a rule, with evidence. Never raises for a rule that passed dsl's checks."""
     start = time.perf_counter()
     try:
-        verdict = _verdict(rule, adapter, effort)
+        verdict = _verdict(rule, adapter, effort, examples)
     except SpecError as error:
         verdict = _plain(rule, adapter, "WRONG", UNDECIDED, error.diagnostics[0].message)
     except RecursionError:
@@ -39,10 +40,10 @@ def check_rule(rule: Rule, adapter: Adapter, *, effort: int = 1) -> Verdict:
     return replace(verdict, seconds=time.perf_counter() - start)
 
 
-def _verdict(rule: Rule, adapter: Adapter, effort: int) -> Verdict:
+def _verdict(rule: Rule, adapter: Adapter, effort: int, examples: int | None) -> Verdict:
     match rule:
         case Pad():
-            return _pad(rule, adapter, effort)
+            return _pad(rule, adapter, effort, examples)
         case Place():
             return _plain(rule, adapter, "EXACT", PROVED, "the same ops on the host: nothing but the place changes")
         case Boundary():
@@ -53,19 +54,20 @@ def _verdict(rule: Rule, adapter: Adapter, effort: int) -> Verdict:
             return _plain(rule, adapter, "WRONG", UNDECIDED, "the stock module is needed: `check_replace` runs it")
     claim = claim_of(rule, adapter)
     assert claim is not None
-    return _claim(rule, adapter, claim, effort)
+    return _claim(rule, adapter, claim, effort, examples)
 
 
 def _plain(rule: Rule, adapter: Adapter, klass: str, status: str, how: str) -> Verdict:
     return Verdict(rule.header.name, adapter.name, klass, status, how)
 
 
-def _claim(rule: Rule, adapter: Adapter, claim: Claim, effort: int) -> Verdict:
+def _claim(rule: Rule, adapter: Adapter, claim: Claim, effort: int, examples: int | None) -> Verdict:
     reason = vacuous(attribute_choices(claim)[0])
     if reason is not None:
         return _plain(rule, adapter, "WRONG", UNDECIDED, reason)
     accepted = {edge for edge, _ in rule.header.accepts}
-    decision = decide_all(attribute_choices(claim), effort, accepted)
+    choices = attribute_choices(claim)
+    decision = rung_hypothesis.searched(_visible(choices[0], accepted), decide_all(choices, effort, accepted), examples)
     return of_decision(rule, adapter, claim, decision)
 
 
@@ -75,7 +77,18 @@ def decide_all(claims: Sequence[Claim], effort: int = 1, accepted: set[str] | fr
     decided = [d for d in decisions if not (d.status == UNDECIDED and d.how.startswith("no sizes"))]
     if not decided:
         return decisions[0]
-    return max(decided, key=lambda d: (d.status == UNDECIDED, rank(d.klass), -_strength(d)))
+    weakest = max(decided, key=lambda d: (d.status == UNDECIDED, rank(d.klass), -_strength(d)))
+    return weakest if all(_at_all_sizes(d) for d in decided) else _at_sizes_tried(weakest)
+
+
+def _at_all_sizes(decision: Decision) -> bool:
+    return any(name == ALL_SIZES for e in decision.evidence for name, _ in e.numbers)
+
+
+def _at_sizes_tried(decision: Decision) -> Decision:
+    """The decision where another choice of attributes was not shown at all sizes: what this one rests on speaks for it alone."""
+    kept = tuple(replace(e, numbers=tuple(n for n in e.numbers if n[0] != ALL_SIZES)) for e in decision.evidence)
+    return replace(decision, evidence=kept)
 
 
 def _strength(decision: Decision) -> int:
@@ -91,6 +104,11 @@ def _with_masks(claim: Claim, effort: int, accepted: set[str] | frozenset[str], 
         how = f"{inner.how}; rows without a visible key are left out, as the spec accepts" if inner.klass != "EDGE" else inner.how
         return replace(inner, klass="EDGE", how=how, edges=(FULLY_MASKED, *inner.edges))
     return inner
+
+
+def _visible(claim: Claim, accepted: set[str] | frozenset[str]) -> Claim:
+    """The claim without rows that have no visible key, where the rule accepts these."""
+    return claim.guarded(*_row_conditions(claim)) if FULLY_MASKED in accepted else claim
 
 
 def _row_conditions(claim: Claim) -> tuple[Expr, ...]:
@@ -121,7 +139,7 @@ def of_decision(rule: Rule, adapter: Adapter, claim: Claim, decision: Decision) 
 # Padding ----------------------------------------------------------------------------------------------------------------------------------
 
 
-def _pad(rule: Pad, adapter: Adapter, effort: int) -> Verdict:
+def _pad(rule: Pad, adapter: Adapter, effort: int, examples: int | None) -> Verdict:
     claims = rung_padding.pad_claims(rule, adapter)
     claim = claims[0]
     if not any(rung_padding.grows(kind, rule.dim) for _, kind in rule.where):
@@ -133,7 +151,9 @@ def _pad(rule: Pad, adapter: Adapter, effort: int) -> Verdict:
             how = f"nothing cuts the new logits off, and the token chosen changes: {seen.how}"
             decision = replace(seen, klass="WRONG", how=how, guard=(), guarded_class=None, mend=rung_padding.mend(rule, adapter))
             return of_decision(rule, adapter, chosen, decision)
-    decision = decide_all(claims, effort, {edge for edge, _ in rule.header.accepts}, guess=False)
+    accepted = {edge for edge, _ in rule.header.accepts}
+    decision = decide_all(claims, effort, accepted, guess=False)
+    decision = rung_hypothesis.searched(_visible(claim, accepted), decision, examples)
     found = rung_padding.tolerances(rule, adapter)
     noninterference = Evidence(
         "7 padding", rung_padding.describe(found), tuple((f"{t.tensor}_ignores", ", ".join(t.ignored)) for t in found)
