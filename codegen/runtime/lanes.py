@@ -74,7 +74,9 @@ def _state(plan: GrowthPlan, lanes: dict[Node, int], node: Node, growth: Growth)
     if name == "exp":
         return FINITE if at("self") == ZERO else UNKNOWN
     if name == "clamp":
-        return FINITE
+        low, high = given["min"], given["max"]
+        holds_zero = all(bound is None or isinstance(bound, (int, float)) for bound in (low, high)) and (low or 0) <= 0 <= (high or 0)
+        return at("self") if holds_zero and at("self") == ZERO else FINITE
     if name in BINARY or name == "where":
         return _binary(plan, lanes, node, str(name), growth)
     if name == "cat":

@@ -55,26 +55,50 @@ def _parameter_free(graph: Graph, kinds: Mapping[Node, str]) -> int:
 
 
 def counters_on_host(graph: Graph, kinds: Mapping[Node, str], tracer: Tracer) -> int:
-    """A cache counts its tokens in place. The sum is worked out on the host, and the counter gets it by a copy."""
+    """A cache counts its tokens in place, and a rotary table picks its frequencies so. The host works out what is written, and the memory gets it by a copy."""
     depends = dependences(graph, kinds)
     done = 0
     for node in list(graph.nodes):
-        functional = _FUNCTIONAL.get(str(node.target))
-        if functional is None or not depends[node] <= {BUFFER, INDEX}:
+        target = node.args[0] if mutates(node) and node.args else None
+        if (
+            not isinstance(target, Node)
+            or not depends[node] <= {BUFFER, INDEX}
+            or (str(node.target) not in _FUNCTIONAL and not _overwrites(node))
+        ):
             continue
-        target = node.args[0]
-        assert isinstance(target, Node)
         with graph.inserting_before(node):
-            total = tracer.call(functional, node.args, node.kwargs, node, rule="counter")
-            copy = tracer.call(aten.copy_.default, (target, total), {}, node, rule="counter")
+            if _overwrites(node):
+                written = tracer.insert(_as_written, {"target": target, "source": node.args[1]}, node, rule="counter")
+            else:
+                written = tracer.call(_FUNCTIONAL[str(node.target)], node.args, node.kwargs, node, rule="counter")
+            copy = tracer.call(aten.copy_.default, (target, written), {}, node, rule="counter")
         copy.meta["val"] = target.meta["val"]
-        node.replace_all_uses_with(total)
+        if target.op == "placeholder":
+            _read_written(target, copy, written)
+        node.replace_all_uses_with(written)
         graph.erase_node(node)
         done += 1
     return done
 
 
 _FUNCTIONAL = {"aten.add_.Tensor": aten.add.Tensor, "aten.add_.Scalar": aten.add.Scalar, "aten.sub_.Tensor": aten.sub.Tensor}
+
+
+def _overwrites(node: Node) -> bool:
+    return node.target is aten.copy_.default and len(node.args) == 2 and isinstance(node.args[1], Node)
+
+
+def _as_written(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    return source.to(target.dtype).expand(target.shape).contiguous()
+
+
+def _read_written(target: Node, copy: Node, written: Node) -> None:
+    """Readers behind the copy read what was written, which is there before the device starts."""
+    behind = False
+    for node in target.graph.nodes:
+        if behind and target in node.all_input_nodes and not mutates(node):
+            node.replace_input_with(target, written)
+        behind = behind or node is copy
 
 
 def _early(graph: Graph, nodes: list[Node], kinds: Mapping[Node, str]) -> int:

@@ -37,8 +37,8 @@ def carry_out(plan: GrowthPlan, tracer: Tracer, rule: str) -> None:
         if node in plan.compensated:
             _compensate(plan, tracer, node, plan.compensated[node], rule)
         node.meta["val"] = tracer.evaluate(node)
-        if node not in plan.grown and packet(node) not in (*SPLITS, "unbind"):
-            changed.discard(node)
+        if node is plan.crop or (node not in plan.grown and packet(node) not in (*SPLITS, "unbind")):
+            changed.discard(node)  # what reads it sees the old size
     for reader, node in plan.cuts:
         _cut(plan, tracer, reader, node, rule)
     if plan.crop is not None:

@@ -189,6 +189,30 @@ def test_the_vocabulary_grows_as_a_copy_and_padded_logits_never_win(graphed: Any
     assert lookup.args[0].op == "placeholder"  # the embedding reads the table itself
 
 
+def test_what_reads_cropped_logits_sees_the_old_size(graphed: Any) -> None:
+    """BART adds a bias of the vocabulary's size behind its head."""
+    hidden, table, bias = torch.rand(2, 5, WIDTH), torch.randn(99, WIDTH), torch.randn(1, 99)
+    graph = graphed(lambda h, w, b: (F.linear(h, w) + b).softmax(-1), hidden, table, bias, weights=(1, 2))
+    rewritten, report = graph.apply(VOCABULARY, config={"vocab_size": 99})
+    assert report.fired["pad.vocabulary"] == 1
+    assert rewritten.module(*graph.inputs).shape == (2, 5, 99)
+    assert graph.difference(rewritten) < 1e-6
+
+
+@pytest.mark.parametrize(("low", "high", "fires"), [(-0.1, 0.1, 1), (None, 0.1, 1), (0.05, 0.1, 0)])
+def test_a_clamp_keeps_lanes_zero_where_its_bounds_hold_zero(graphed: Any, low: float | None, high: float, fires: int) -> None:
+    """OLMo clips its queries, keys and values."""
+
+    def clipped(x: torch.Tensor, qkv: torch.Tensor, o: torch.Tensor) -> torch.Tensor:
+        pieces = F.linear(x, qkv).clamp(low, high).split(HEADS * SIZE, dim=2)
+        return F.linear(merged(F.scaled_dot_product_attention(*(split(p, HEADS) for p in pieces))), o)
+
+    graph = graphed(clipped, X, weight(3 * SQUARE), weight(WIDTH, SQUARE), weights=(1, 2))
+    rewritten, report = graph.apply(head())
+    assert report.fired["pad.head"] == fires, report.misses
+    assert graph.difference(rewritten) < 1e-5
+
+
 def test_views_keep_groups_together() -> None:
     grown = Growth(2, 4, 32, 64)
     assert through_view((2, 5, 128), grown, (2, 5, 4, 32)) == Growth(3, 1, 32, 64)
