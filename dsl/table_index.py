@@ -14,6 +14,14 @@ INDEX: tuple[OpSpec, ...] = (
         aten=("aten.index.Tensor(x, [index])",),
     ),
     op(
+        "take_pair(x: tensor, i: tensor, j: tensor)",
+        "index",
+        "x[i, j]: along the first two dimensions, the slices that pairs of indices name; negative ones count from the end",
+        definition="take(flatten(x, 0, 1), remainder(i, size(x, 0)) * size(x, 1) + remainder(j, size(x, 1)))",
+        torch="torch.ops.aten.index.Tensor(x, [i, j])",
+        aten=("aten.index.Tensor(x, [i, j])",),
+    ),
+    op(
         "embedding(weight: tensor, ids: tensor, padding_idx: size = -1)",
         "index",
         "rows of the table by id",

@@ -253,7 +253,11 @@ LAYOUT: tuple[OpSpec, ...] = (
         "padded as torch lists it: last dimension first, before and after",
         definition=_constant_pad,
         torch="torch.nn.functional.pad(x, pads, value=value)",
-        aten=("aten.constant_pad_nd.default(x, pads, value)", "aten.pad.default(x, pads, 'constant', value)"),
+        aten=(
+            "aten.constant_pad_nd.default(x, pads, value)",
+            "aten.pad.default(x, pads, 'constant', value)",
+            "aten.pad.default(x, pads, 'constant', None)",
+        ),
     ),
     op(
         "contiguous(x: tensor)",

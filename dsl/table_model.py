@@ -136,6 +136,7 @@ LINEAR: tuple[OpSpec, ...] = (
         "reduction",
         "the largest element of each window; padding never wins",
         definition=lambda bound: _pool(bound, Call("neg", (Name("inf"),)), "amax"),
+            "aten.conv2d.padding(x, w, b, stride, 'valid', dilation, groups)",
         torch="torch.nn.functional.max_pool2d(x, kernel, stride, padding)",
         aten=("aten.max_pool2d.default(x, kernel, stride, padding)",),
     ),

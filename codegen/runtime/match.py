@@ -15,7 +15,7 @@ from adapterc.dsl.ops import OPS
 from .graph import dtype, mutated_inputs, shape, source_line, value
 from .normal import Form, default_of, equal_values, forms, identity_source, name_of, parameters
 from .pattern import Anything, DType, Op, Pattern, Rest, Scalar, Subscript, Tensor, show, walk
-from .sizes import Dim, Unbound, evaluate
+from .sizes import Dim, Unbound, evaluate, solve
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,17 @@ class Matcher:
             self.miss = Miss(depth, node.name if isinstance(node, Node) else repr(node), clause, line)
 
     def _settle(self, state: _State) -> _State | None:
+        """Every size expression has the size that was found; a name that nothing else binds follows from the first one that it stands in."""
         for dim, found, node in state.pending:
             try:
                 expected = evaluate(dim, state.sizes)
             except Unbound as unbound:
-                self._fail(state, node, f"the size `{dim}` needs `{unbound}`, which nothing binds")
-                return None
+                solved = solve(dim, found, state.sizes)
+                if solved is None:
+                    self._fail(state, node, f"size {found} for `{dim}` gives no whole `{unbound}`")
+                    return None
+                state = state.size(*solved)
+                continue
             if expected != found:
                 self._fail(state, node, f"size {found} where the pattern has `{dim}` = {expected}")
                 return None
@@ -367,6 +372,8 @@ def _is_default(op: str, name: str, found: object, rank: int) -> bool:
     if isinstance(found, Node):
         return False
     default = _axis(default_of(op, name), op, name, rank)
+    if isinstance(found, (list, tuple)) and found and not isinstance(default, (list, tuple)):  # one number stands for every dimension
+        return all(_is_default(op, name, one, rank) for one in found)
     return type(found) in (type(default), int, float) and found == default
 
 

@@ -96,3 +96,34 @@ def evaluate(size: Dim | int, sizes: Mapping[str, int]) -> int | None:
     except ZeroDivisionError:
         return None
     return int(value) if Fraction(value).denominator == 1 else None
+
+
+def solve(size: Dim | int, found: int, sizes: Mapping[str, int]) -> tuple[str, int] | None:
+    """The one unbound name of `size` and the value that makes it `found`: `n * p` at 12 with p = 4 gives n = 3.
+
+    None where more than one name is unbound, or where no whole number fits.
+    """
+    if not isinstance(size, Dim):
+        return None
+    if size.name is not None:
+        return None if size.name in sizes else (size.name, found)
+    left, right = size.operands
+    try:
+        known, unknown, behind = (right.exact(sizes) if isinstance(right, Dim) else right), left, False
+    except Unbound:
+        try:
+            known, unknown, behind = (left.exact(sizes) if isinstance(left, Dim) else left), right, True
+        except Unbound:
+            return None
+    match size.operator:
+        case "+":
+            rest = found - known
+        case "-":
+            rest = known - found if behind else found + known
+        case "*" if known != 0:
+            rest = Fraction(found) / Fraction(known)
+        case "/" if not behind:
+            rest = found * known
+        case _:
+            return None
+    return solve(unknown, int(rest), sizes) if Fraction(rest).denominator == 1 else None

@@ -47,6 +47,7 @@ def _inputs() -> dict[str, torch.Tensor]:
     tensors["c"] = torch.tensor([True, False, True, False])
     tensors["ids"] = torch.tensor([[2, 0], [1, 2]])
     tensors["rows"] = torch.tensor([2, 0])
+    tensors["g0"], tensors["g1"] = torch.tensor([1, 0]), torch.tensor([2, -1])
     tensors["g"] = torch.tensor([[[0, 2, 1, 1], [2, 1, 0, 0]]]).expand(2, 2, 4).contiguous()
     tensors["keep"] = torch.tensor([[True, True, False, True, True, False]] * 5)
     return tensors
@@ -73,7 +74,7 @@ SAMPLES: Mapping[str, str] = {
     "unfold": "unfold(x, -1, 2, 1)", "diagonal": "diagonal(s)", "cat": "cat([x, y], 1)", "stack": "stack([x, y], -1)",
     "split_piece": "split_piece(x, 3, 1, -1)", "split_sizes_piece": "split_sizes_piece(x, [1, 3], 1, -1)", "chunk_piece": "chunk_piece(x, 2, 1, -1)",
     "unbind_piece": "unbind_piece(x, 1, 0)", "pad": "pad(x, -1, 1, 2, 3.5)", "constant_pad": "constant_pad(x, [1, 2, 0, 1], 0.5)",
-    "take": "take(m, ids)", "embedding": "embedding(m, ids)", "index_select": "index_select(x, 1, rows)", "gather": "gather(x, 1, g)",
+    "take": "take(m, ids)", "take_pair": "take_pair(x, g0, g1)", "embedding": "embedding(m, ids)", "index_select": "index_select(x, 1, rows)", "gather": "gather(x, 1, g)",
     "index_copy": "index_copy(x, 1, rows, src)", "scatter": "scatter(x, 1, narrow(g, 1, 0, 1), src)",
     "scatter_value": "scatter_value(x, 1, g, 5.0)", "select_scatter": "select_scatter(x, slab, 1, 2)",
     "slice_scatter": "slice_scatter(x, src, 1, 1, 3)", "one_hot": "one_hot(ids, 4)", "tril": "tril(s, 1)", "triu": "triu(s)",
