@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,6 +49,17 @@ class Setup:
 AS_IT_IS = Setup()
 
 
+def _import_real_device() -> None:
+    """The real backend registers its device when it is imported."""
+    try:
+        importlib.import_module("torch_spyre")
+    except (ImportError, RuntimeError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            "ADC511", f"torch_spyre is installed and cannot be imported: {reason}", "mend its installation, or remove it"
+        ) from None
+
+
 def checked_setup(setup: Setup, profile: Profile) -> Setup:
     """Raises UserError ADC507 (no such device), ADC511 (it is not here), ADC608 (no such fault)."""
     if setup.device not in (None, *DEVICES):
@@ -77,6 +89,8 @@ def checked_setup(setup: Setup, profile: Profile) -> Setup:
                 f"`{name}` is no fault of the compiler of {profile.name}, and only those are on by themselves",
                 f"choose among {', '.join(profile.compiler_faults)}",
             )
+    if not SIMULATED:
+        _import_real_device()
     if setup.injected and not SIMULATED:
         raise UserError(
             "ADC511", "faults are injected by the simulator, and torch_spyre is installed", "leave --fault out on the real device"

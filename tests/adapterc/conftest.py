@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,3 +46,8 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     report = replace(run_bert(Setup(layers=True)), refused=(place,))
     files = Outputs(folder / "run.html", folder / "trace.json", folder / "plan.json")
     return Finished(files.write(report), folder / "run.html", folder / "trace.json", folder / "plan.json")
+
+
+@pytest.fixture
+def bert_with() -> Callable[[Setup], RunReport]:
+    return run_bert
