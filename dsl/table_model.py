@@ -62,14 +62,22 @@ def _conv(bound: Mapping[str, Expr], spatial: int) -> Expr:
     return result
 
 
-def _pool(bound: Mapping[str, Expr], fill: Expr, reducer: str) -> Expr:
-    windows = bound["x"]
+def pool(bound: Mapping[str, Expr], reducer: str, spatial: int) -> Expr:
+    """Windows over the last `spatial` dimensions, reduced. Padding never wins a maximum; in a mean it counts as zeros, or not at all."""
+    if reducer == "mean" and bound["count_include_pad"] == Literal(False):
+        ones = Call("full_like", (bound["x"], Literal(1)))
+        return Call("div", (_pooled(bound, bound["x"], Literal(0), "sum", spatial), _pooled(bound, ones, Literal(0), "sum", spatial)))
+    return _pooled(bound, bound["x"], Call("neg", (Name("inf"),)) if reducer == "amax" else Literal(0), reducer, spatial)
+
+
+def _pooled(bound: Mapping[str, Expr], x: Expr, fill: Expr, reducer: str, spatial: int) -> Expr:
     stride = bound["stride"] if bound["stride"] not in (Literal(None), Sequence(())) else bound["kernel"]
-    for size, step, padding in zip(_pair(bound["kernel"]), _pair(stride), _pair(bound["padding"]), strict=True):
+    read = _pair if spatial == 2 else lambda value: (_single(value),)
+    for size, step, padding in zip(read(bound["kernel"]), read(stride), read(bound["padding"]), strict=True):
         # A window goes to the end, which brings the next spatial dimension to the same place.
-        windows = Call("pad", (windows, Literal(-2), padding, padding, fill))
-        windows = Call("unfold", (windows, Literal(-2), size, step))
-    return Call(reducer, (windows, Sequence((Literal(-2), Literal(-1)))))
+        x = Call("pad", (x, Literal(-spatial), padding, padding, fill))
+        x = Call("unfold", (x, Literal(-spatial), size, step))
+    return Call(reducer, (x, Sequence(tuple(Literal(d - spatial) for d in range(spatial)))))
 
 
 def _extent(bound: Mapping[str, Expr]) -> Expr:
@@ -128,6 +136,7 @@ LINEAR: tuple[OpSpec, ...] = (
         torch="torch.nn.functional.conv2d(x, w, b, stride, padding, dilation, groups)",
         aten=(
             "aten.conv2d.default(x, w, b, stride, padding, dilation, groups)",
+            "aten.conv2d.padding(x, w, b, stride, 'valid', dilation, groups)",
             "aten.convolution.default(x, w, b, stride, padding, dilation, False, [0, 0], groups)",
         ),
     ),
@@ -135,18 +144,17 @@ LINEAR: tuple[OpSpec, ...] = (
         "max_pool2d(x: tensor, kernel: sizes, stride: sizes = [], padding: sizes = 0)",
         "reduction",
         "the largest element of each window; padding never wins",
-        definition=lambda bound: _pool(bound, Call("neg", (Name("inf"),)), "amax"),
-            "aten.conv2d.padding(x, w, b, stride, 'valid', dilation, groups)",
+        definition=lambda bound: pool(bound, "amax", 2),
         torch="torch.nn.functional.max_pool2d(x, kernel, stride, padding)",
         aten=("aten.max_pool2d.default(x, kernel, stride, padding)",),
     ),
     op(
-        "avg_pool2d(x: tensor, kernel: sizes, stride: sizes = [], padding: sizes = 0)",
+        "avg_pool2d(x: tensor, kernel: sizes, stride: sizes = [], padding: sizes = 0, count_include_pad: bool = True)",
         "reduction",
-        "the mean of each window, padding counted as zeros",
-        definition=lambda bound: _pool(bound, Literal(0), "mean"),
-        torch="torch.nn.functional.avg_pool2d(x, kernel, stride, padding)",
-        aten=("aten.avg_pool2d.default(x, kernel, stride, padding)",),
+        "the mean of each window; padding counts as zeros unless count_include_pad is false",
+        definition=lambda bound: pool(bound, "mean", 2),
+        torch="torch.nn.functional.avg_pool2d(x, kernel, stride, padding, False, count_include_pad)",
+        aten=("aten.avg_pool2d.default(x, kernel, stride, padding, False, count_include_pad)",),
     ),
 )
 
@@ -242,6 +250,7 @@ ATTENTION: tuple[OpSpec, ...] = (
         shape="sdpa",
         torch="torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, is_causal=causal, enable_gqa=enable_gqa)",
         aten=("aten.scaled_dot_product_attention.default(q, k, v, mask, _, causal, scale=scale, enable_gqa=enable_gqa)",),
+        aliases=("scaled_dot_product_attention",),
     ),
     op(
         "rotate_half(x: tensor)",
