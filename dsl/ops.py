@@ -21,13 +21,38 @@ from adapterc.dsl.table_index import INDEX_OPS
 from adapterc.dsl.table_layout import LAYOUT_OPS
 from adapterc.dsl.table_model import MODEL_OPS
 from adapterc.dsl.table_reductions import REDUCTION_OPS
+from adapterc.dsl.table_torch import TORCH_OPS
 
 Visit: TypeAlias = Callable[[Expr], Expr]
 
-_TABLE = (*ARITHMETIC_OPS, *FUNCTION_OPS, *REDUCTION_OPS, *LAYOUT_OPS, *INDEX_OPS, *MODEL_OPS)
+_TABLE = (*ARITHMETIC_OPS, *FUNCTION_OPS, *REDUCTION_OPS, *LAYOUT_OPS, *INDEX_OPS, *MODEL_OPS, *TORCH_OPS)
 
 OPS: Mapping[str, OpSpec] = MappingProxyType({spec.name: spec for spec in _TABLE})
 ALIASES: Mapping[str, str] = MappingProxyType({alias: spec.name for spec in OPS.values() for alias in spec.aliases})
+
+# Other libraries' words for arguments, read where the op has no argument of that name itself.
+KEYWORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "axis": ("dim", "dims"),
+        "axes": ("dim", "dims"),
+        "dims": ("dim",),
+        "keepdims": ("keepdim",),
+        "input": ("x", "a"),
+        "other": ("b",),
+        "weight": ("w",),
+        "bias": ("b",),
+        "normalized_shape": ("normalized",),
+        "num_groups": ("groups",),
+        "negative_slope": ("slope",),
+        "kernel_size": ("kernel",),
+        "attn_mask": ("mask",),
+        "is_causal": ("causal",),
+        "ddof": ("correction",),
+        "shape": ("sizes",),
+        "src": ("source",),
+        "lambd": ("threshold",),
+    }
+)
 
 # Names that mean the same everywhere; all others are variables, sizes or bindings of the rule.
 CONSTANT_NAMES = ("inf", "nan", "pi")
@@ -58,7 +83,8 @@ def bind(call: Call) -> dict[str, Expr]:
         most = "no argument" if not names else f"at most {len(names)} argument{'s' if len(names) > 1 else ''}"
         raise SpecError(Diagnostic("ADC211", f"`{spec.name}` takes {most}, not {len(call.args)}.", call.span, f"It is `{spec.signature}`."))
     given = dict(zip(names, call.args, strict=False))
-    for key, value in call.kwargs:
+    for word, value in call.kwargs:
+        key = word if word in names else next((n for n in KEYWORDS.get(word, ()) if n in names), word)
         if key not in names:
             hint = did_you_mean(key, names) or f"It is `{spec.signature}`."
             raise SpecError(Diagnostic("ADC212", f"`{spec.name}` has no argument `{key}`.", value.span, hint))

@@ -42,6 +42,17 @@ MAX_DIGITS = 400  # digits or decimal exponent; float64 ends at 1e308
 _COMPARATORS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "in": "contains"}
 _RESERVED = frozenset({"and", "or", "not", "if", "else", "in", "None", "true", "True", "false", "False"})
 
+# Ops that give several tensors are read piece by piece: `chunk(x, 2, -1)[0]` is `chunk_piece(x, 2, 0, -1)`.
+_PIECES = {
+    "chunk": ("chunk_piece", ("x", "chunks", "dim")),
+    "split": ("split_piece", ("x", "size", "dim")),
+    "unbind": ("unbind_piece", ("x", "dim")),
+}
+_PAIRS = {
+    "topk": ("topk_values", "topk_indices"),
+    "sort": ("sort_values", "sort_indices"),
+}
+
 _LONG_WORD = re.compile(rf"[A-Za-z_]\w{{{MAX_WORD},}}")
 
 Bindings: TypeAlias = tuple[tuple[str, Expr], ...]
@@ -255,7 +266,10 @@ class _Build(Transformer_NonRecursive[Token, object]):
     def sequence(self, meta: Meta, items: list[Any]) -> Sequence:
         return Sequence(tuple(item for item in items if item is not None), self._span(meta))
 
-    def attribute(self, meta: Meta, items: list[Any]) -> Attribute:
+    def attribute(self, meta: Meta, items: list[Any]) -> Expr:
+        transposes = {"T": (Literal(0), Literal(1)), "mT": (Literal(-2), Literal(-1))}
+        if str(items[1]) in transposes:
+            return Call("transpose", (items[0], *transposes[str(items[1])]), (), self._span(meta))
         return Attribute(items[0], str(items[1]), self._span(meta))
 
     def rest(self, meta: Meta, items: list[Any]) -> Rest:
@@ -265,8 +279,11 @@ class _Build(Transformer_NonRecursive[Token, object]):
         start, stop, step = (*items, None)[:3]
         return Slice(start, stop, step, self._span(meta))
 
-    def subscript(self, meta: Meta, items: list[Any]) -> Subscript:
+    def subscript(self, meta: Meta, items: list[Any]) -> Expr:
         base, *index = (item for item in items if item is not None)
+        piece = _piece(base, index, self._span(meta))
+        if piece is not None:
+            return piece
         return Subscript(base, tuple(index), self._span(meta))
 
     def keyword(self, meta: Meta, items: list[Any]) -> tuple[Token, Expr]:
@@ -316,6 +333,23 @@ class _Build(Transformer_NonRecursive[Token, object]):
     def choose(self, meta: Meta, items: list[Any]) -> Call:
         value, condition, otherwise = items
         return Call("choose", (condition, value, otherwise), (), self._span(meta))
+
+
+def _piece(base: Expr, index: list[Any], span: Span) -> Call | None:
+    """One piece of an op that gives several."""
+    if not isinstance(base, Call) or len(index) != 1 or not isinstance(index[0], Literal) or not isinstance(index[0].value, int):
+        return None
+    number = index[0]
+    if base.op in _PAIRS and number.value in (0, 1):
+        return Call(_PAIRS[base.op][int(number.value)], base.args, base.kwargs, span)
+    if base.op not in _PIECES:
+        return None
+    op, names = _PIECES[base.op]
+    given = {**dict(zip(names, base.args, strict=False)), **dict(base.kwargs), "index": number}
+    if isinstance(given.get("size"), Sequence):
+        op = "split_sizes_piece"
+        given["sizes"] = given.pop("size")
+    return Call(op, (), tuple(sorted(given.items())), span)
 
 
 def _is_number(value: object) -> bool:

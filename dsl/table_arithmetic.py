@@ -33,6 +33,7 @@ ARITHMETIC: tuple[OpSpec, ...] = (
         shape="broadcast",
         torch="torch.sub(a, b)",
         aten=("aten.sub.Tensor(a, b)", "aten.sub.Scalar(a, b)", "aten.rsub.Scalar(b, a)", "aten.rsub.Tensor(b, a)"),
+        aliases=("subtract",),
     ),
     op(
         "mul(a, b)",
@@ -42,6 +43,7 @@ ARITHMETIC: tuple[OpSpec, ...] = (
         torch="torch.mul(a, b)",
         commutes="EXACT",
         aten=("aten.mul.Tensor(a, b)", "aten.mul.Scalar(a, b)"),
+        aliases=("multiply",),
     ),
     op(
         "div(a, b)",
@@ -50,6 +52,10 @@ ARITHMETIC: tuple[OpSpec, ...] = (
         shape="divide",
         torch="torch.div(a, b)",
         aten=("aten.div.Tensor(a, b)", "aten.div.Scalar(a, b)", "aten.true_divide.Tensor(a, b)"),
+        aliases=(
+            "divide",
+            "true_divide",
+        ),
     ),
     op(
         "floor_div(a, b)",
@@ -64,6 +70,7 @@ ARITHMETIC: tuple[OpSpec, ...] = (
             "aten.div.Tensor_mode(a, b, rounding_mode='floor')",
             "aten.div.Scalar_mode(a, b, rounding_mode='floor')",
         ),
+        aliases=("floor_divide",),
     ),
     op(
         "trunc_div(a, b)",
@@ -73,6 +80,7 @@ ARITHMETIC: tuple[OpSpec, ...] = (
         shape="broadcast",
         torch="torch.div(a, b, rounding_mode='trunc')",
         aten=("aten.div.Tensor_mode(a, b, rounding_mode='trunc')", "aten.div.Scalar_mode(a, b, rounding_mode='trunc')"),
+        aliases=("fix",),
     ),
     op(
         "remainder(a, b)",
@@ -94,7 +102,7 @@ ARITHMETIC: tuple[OpSpec, ...] = (
         aten=("aten.fmod.Tensor(a, b)", "aten.fmod.Scalar(a, b)"),
         aliases=("rem",),
     ),
-    op("neg(x)", "elementwise", "-x", shape="same", torch="torch.neg(x)", aten=("aten.neg.default(x)",)),
+    op("neg(x)", "elementwise", "-x", shape="same", torch="torch.neg(x)", aten=("aten.neg.default(x)",), aliases=("negative",)),
     op(
         "pow(a, b)",
         "elementwise",
@@ -102,10 +110,11 @@ ARITHMETIC: tuple[OpSpec, ...] = (
         shape="broadcast",
         torch="torch.pow(a, b)",
         aten=("aten.pow.Tensor_Scalar(a, b)", "aten.pow.Tensor_Tensor(a, b)", "aten.pow.Scalar(a, b)"),
+        aliases=("float_power",),
     ),
     op("square(x)", "elementwise", "x²", definition="x * x", shape="same", torch="torch.square(x)", aten=("aten.square.default(x)",)),
     op("reciprocal(x)", "elementwise", "1 / x", definition="1 / x", torch="torch.reciprocal(x)", aten=("aten.reciprocal.default(x)",)),
-    op("abs(x)", "elementwise", "|x|", shape="same", torch="torch.abs(x)", aten=("aten.abs.default(x)",)),
+    op("abs(x)", "elementwise", "|x|", shape="same", torch="torch.abs(x)", aten=("aten.abs.default(x)",), aliases=("absolute",)),
     op(
         "sign(x)",
         "elementwise",
@@ -114,6 +123,7 @@ ARITHMETIC: tuple[OpSpec, ...] = (
         shape="same",
         torch="torch.sign(x)",
         aten=("aten.sign.default(x)", "aten.sgn.default(x)"),
+        aliases=("sgn",),
     ),
     op("floor(x)", "elementwise", "the largest integer ≤ x", shape="same", torch="torch.floor(x)", aten=("aten.floor.default(x)",)),
     op(
@@ -211,6 +221,7 @@ ARITHMETIC: tuple[OpSpec, ...] = (
         shape="broadcast",
         torch="torch.bitwise_left_shift(a, b)",
         aten=("aten.bitwise_left_shift.Tensor(a, b)", "aten.__lshift__.Scalar(a, b)", "aten.__lshift__.Tensor(a, b)"),
+        aliases=("bitwise_left_shift",),
     ),
     op(
         "rshift(a, b)",
@@ -220,6 +231,7 @@ ARITHMETIC: tuple[OpSpec, ...] = (
         shape="broadcast",
         torch="torch.bitwise_right_shift(a, b)",
         aten=("aten.bitwise_right_shift.Tensor(a, b)", "aten.__rshift__.Scalar(a, b)", "aten.__rshift__.Tensor(a, b)"),
+        aliases=("bitwise_right_shift",),
     ),
 )
 
@@ -233,6 +245,7 @@ COMPARISON: tuple[OpSpec, ...] = (
         torch="torch.eq(a, b)",
         commutes="EXACT",
         aten=("aten.eq.Tensor(a, b)", "aten.eq.Scalar(a, b)"),
+        aliases=("equal",),
     ),
     op(
         "ne(a, b)",
@@ -242,11 +255,44 @@ COMPARISON: tuple[OpSpec, ...] = (
         torch="torch.ne(a, b)",
         commutes="EXACT",
         aten=("aten.ne.Tensor(a, b)", "aten.ne.Scalar(a, b)"),
+        aliases=("not_equal",),
     ),
-    op("lt(a, b)", "elementwise", "a < b", shape="compare", torch="torch.lt(a, b)", aten=("aten.lt.Tensor(a, b)", "aten.lt.Scalar(a, b)")),
-    op("le(a, b)", "elementwise", "a ≤ b", shape="compare", torch="torch.le(a, b)", aten=("aten.le.Tensor(a, b)", "aten.le.Scalar(a, b)")),
-    op("gt(a, b)", "elementwise", "a > b", shape="compare", torch="torch.gt(a, b)", aten=("aten.gt.Tensor(a, b)", "aten.gt.Scalar(a, b)")),
-    op("ge(a, b)", "elementwise", "a ≥ b", shape="compare", torch="torch.ge(a, b)", aten=("aten.ge.Tensor(a, b)", "aten.ge.Scalar(a, b)")),
+    op(
+        "lt(a, b)",
+        "elementwise",
+        "a < b",
+        shape="compare",
+        torch="torch.lt(a, b)",
+        aten=("aten.lt.Tensor(a, b)", "aten.lt.Scalar(a, b)"),
+        aliases=("less",),
+    ),
+    op(
+        "le(a, b)",
+        "elementwise",
+        "a ≤ b",
+        shape="compare",
+        torch="torch.le(a, b)",
+        aten=("aten.le.Tensor(a, b)", "aten.le.Scalar(a, b)"),
+        aliases=("less_equal",),
+    ),
+    op(
+        "gt(a, b)",
+        "elementwise",
+        "a > b",
+        shape="compare",
+        torch="torch.gt(a, b)",
+        aten=("aten.gt.Tensor(a, b)", "aten.gt.Scalar(a, b)"),
+        aliases=("greater",),
+    ),
+    op(
+        "ge(a, b)",
+        "elementwise",
+        "a ≥ b",
+        shape="compare",
+        torch="torch.ge(a, b)",
+        aten=("aten.ge.Tensor(a, b)", "aten.ge.Scalar(a, b)"),
+        aliases=("greater_equal",),
+    ),
     op(
         "where(condition, a, b)",
         "elementwise",

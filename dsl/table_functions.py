@@ -40,7 +40,13 @@ TRANSCENDENTAL: tuple[OpSpec, ...] = (
     op("cos(x)", "elementwise", "the cosine", shape="float", torch="torch.cos(x)", aten=("aten.cos.default(x)",)),
     op("tan(x)", "elementwise", "sin(x) / cos(x)", definition="sin(x) / cos(x)", torch="torch.tan(x)", aten=("aten.tan.default(x)",)),
     op(
-        "atan(x)", "elementwise", "the inverse tangent in (-π/2, π/2)", shape="float", torch="torch.atan(x)", aten=("aten.atan.default(x)",)
+        "atan(x)",
+        "elementwise",
+        "the inverse tangent in (-π/2, π/2)",
+        shape="float",
+        torch="torch.atan(x)",
+        aten=("aten.atan.default(x)",),
+        aliases=("arctan",),
     ),
     op(
         "asin(x)",
@@ -49,6 +55,7 @@ TRANSCENDENTAL: tuple[OpSpec, ...] = (
         definition="2 * atan(x / (1 + sqrt(1 - x * x)))",
         torch="torch.asin(x)",
         aten=("aten.asin.default(x)",),
+        aliases=("arcsin",),
     ),
     op(
         "acos(x)",
@@ -57,6 +64,7 @@ TRANSCENDENTAL: tuple[OpSpec, ...] = (
         definition="pi / 2 - asin(x)",
         torch="torch.acos(x)",
         aten=("aten.acos.default(x)",),
+        aliases=("arccos",),
     ),
     op(
         "sinh(x)",
@@ -166,6 +174,7 @@ ACTIVATIONS: tuple[OpSpec, ...] = (
         definition="1 / (1 + exp(-x))",
         torch="torch.sigmoid(x)",
         aten=("aten.sigmoid.default(x)",),
+        aliases=("expit",),
     ),
     op(
         "log_sigmoid(x)",

@@ -84,6 +84,7 @@ LAYOUT: tuple[OpSpec, ...] = (
         shape="movedim",
         torch="torch.movedim(x, source, destination)",
         aten=("aten.movedim.int(x, source, destination)",),
+        aliases=("moveaxis",),
     ),
     op(
         "expand(x: tensor, sizes: sizes)",
@@ -109,6 +110,7 @@ LAYOUT: tuple[OpSpec, ...] = (
         shape="repeat",
         torch="torch.Tensor.repeat(x, repeats)",
         aten=("aten.repeat.default(x, repeats)", "aten.tile.default(x, repeats)"),
+        aliases=("tile",),
     ),
     op(
         "repeat_interleave(x: tensor, repeats: size, dim: dim)",
@@ -197,7 +199,10 @@ LAYOUT: tuple[OpSpec, ...] = (
         shape="cat",
         torch="torch.cat(tensors, dim)",
         aten=("aten.cat.default(tensors, dim)",),
-        aliases=("concat",),
+        aliases=(
+            "concatenate",
+            "concat",
+        ),
     ),
     op(
         "stack(tensors: tensors, dim: dim = 0)",
@@ -278,6 +283,10 @@ LAYOUT: tuple[OpSpec, ...] = (
             "aten.alias.default(x)",
             "aten.detach.default(x)",
             "aten.lift_fresh_copy.default(x)",
+        ),
+        aliases=(
+            "detach",
+            "identity",
         ),
     ),
 )

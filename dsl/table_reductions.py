@@ -199,7 +199,7 @@ CONTRACTIONS: tuple[OpSpec, ...] = (
         shape="matmul",
         torch="torch.matmul(a, b)",
         aten=("aten.matmul.default(a, b)", "aten.mm.default(a, b)", "aten.bmm.default(a, b)"),
-        aliases=("mm", "bmm"),
+        aliases=("mv", "mm", "bmm"),
     ),
     op(
         "outer(a: tensor, b: tensor)",
@@ -216,6 +216,7 @@ CONTRACTIONS: tuple[OpSpec, ...] = (
         definition="sum(a * b, -1)",
         torch="torch.dot(a, b)",
         aten=("aten.dot.default(a, b)",),
+        aliases=("vdot",),
     ),
     op(
         "einsum(equation: string, tensors: tensors)",

@@ -77,6 +77,9 @@ def sensible(claim: Claim, chosen: Sequence[Expr]) -> bool:
     signed = [c.args[0] for c in chosen if isinstance(c, Call) and is_sign(c)]
     if len(signed) != len(set(signed)) or (len(chosen) > 1 and any(_is_centred(c) for c in chosen)):
         return False
+    bounds = [c.args for c in chosen if isinstance(c, Call) and c.op in ("le", "ge")]
+    if len(bounds) != len(set(bounds)):
+        return False  # at least and at most the same: an equality
     tensors = {n for n, t in claim.where if isinstance(t, TensorType) and is_float(t)}
     several = sum(isinstance(s, Name) and s.id in tensors for s in signed) > 1
     return not several or bool(_ops(claim) & _DOMAINS)

@@ -83,18 +83,24 @@ def synthesise(
 
 def _admitted(chosen: Sequence[tuple[Expr, list[Mask]]], trials: Sequence[Trial]) -> int | None:
     """How many samples the conjunction admits; None when it admits a bad one, hardly any, or only such on which nothing varies."""
-    total, varies = 0, False
+    total, varies, varied = 0, False, False
     for i, trial in enumerate(trials):
         mask = trial.counted.copy()
         for _, masks in chosen:
             mask &= masks[i]
         if (mask & trial.bad).any():
             return None
-        usual = mask & (trial.batch.kind == ORDINARY)
-        total += int(usual.sum())
-        seen = trial.left[:, usual]
-        varies = varies or bool((seen != seen[:, :1]).any())
-    return total if total >= LEAST_ADMITTED and varies else None
+        # Where the left side is undefined nothing is shown.
+        usual = (trial.batch.kind == ORDINARY) & ~np.isnan(trial.left).any(axis=0)
+        total += int((mask & usual).sum())
+        varied = varied or _varies(trial.left[:, trial.counted & usual])
+        varies = varies or _varies(trial.left[:, mask & usual])
+    # A guard that makes a constant of what varies makes the rule trivial.
+    return total if total >= LEAST_ADMITTED and (varies or not varied) else None
+
+
+def _varies(values: NDArray[Any]) -> bool:
+    return bool((values != values[:, :1]).any())
 
 
 def guard_text(guard: Sequence[Expr]) -> str:

@@ -131,7 +131,7 @@ class Interpreter:
         env = {**self.env, **scope}
         if self.kernel == "" and may_round(spec.name):
             value = Interpreter(env, self.arena, f"in:{spec.name}").evaluate(body)
-            if isinstance(value, Tensor) and _computes(value) and not (pointwise(spec.name) and _rounds_once(value)):
+            if isinstance(value, Tensor) and _computes(value) and not _rounds_once(value):
                 attributes = "" if pointwise(spec.name) else ",".join(to_text(v) for v in opened.values() if not isinstance(v, Name))
                 return self.rounded(spec.name, tuple(scope.values()), value, attributes)
         return Interpreter(env, self.arena, self.kernel).evaluate(body)

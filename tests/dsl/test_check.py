@@ -150,7 +150,7 @@ def test_right_rules_have_no_faults(match: str, substitute: str, where: dict[str
         ("x * d", "d * x", {"x": "float[..., d]", "d": "float[...]"}, "ADC222", "name of a size"),
         ("softmax(x)", "x", X, "ADC211", "softmax(x, dim, dtype=None)"),
         ("relu(x, 1, 2)", "x", X, "ADC211", "at most 1 argument"),
-        ("softmax(x, axis=-1)", "x", X, "ADC212", "no argument `axis`"),
+        ("softmax(x, axle=-1)", "x", X, "ADC212", "no argument `axle`"),
         ("softmax(x, dim=-1, dmi=2)", "x", X, "ADC212", 'Did you mean "dim"?'),
         ("exp(x)", 'exp(cat([x], "a"))', X, "ADC230", "the number of a dimension"),
         ("x @ w", "transpose(w, 0, 1) @ x", MK, "ADC231", "contracts k with m"),

@@ -97,6 +97,11 @@ SAMPLES: Mapping[str, str] = {
     "gcd": "gcd(12, 18)", "lcm": "lcm(4, 6)", "lpf": "lpf(84)", "smooth": "smooth(101, 7)", "is_power_of_two": "is_power_of_two(8)",
     "is_integer": "is_integer(3 / 2)", "contains": "contains(2, [1, 2])", "gap": "gap(\"a\")", "has": "has(config, \"a\")",
     "glob": "glob(\"BertModel\", \"Bert*\")", "nan_to_num": "nan_to_num(x)",
+    "threshold": "threshold(x, 0.1, 2.0)", "softmin": "softmin(x, -1)", "logcumsumexp": "logcumsumexp(x, 1)", "trace": "trace(s)",
+    "max_pool1d": "max_pool1d(seq, 3, 2, 1)", "avg_pool1d": "avg_pool1d(seq, 3, 2, 1)", "pixel_shuffle": "pixel_shuffle(img, 2)",
+    "pixel_unshuffle": "pixel_unshuffle(narrow(img, -1, 0, 4), 2)", "upsample_nearest": "upsample_nearest(img, 2)",
+    "take_along_dim": "take_along_dim(x, g, 1)", "addmv": "addmv(narrow(o5, 0, 0, 3), m, row)", "global_avg_pool2d": "global_avg_pool2d(img)",
+    "clamp_min": "clamp_min(x, 0.1)", "clamp_max": "clamp_max(x, 0.1)", "instance_norm": "instance_norm(img, c4, row)",
 }  # fmt: skip
 
 # More samples for arguments that take another path through the definition.
@@ -106,7 +111,7 @@ MORE_SAMPLES = (
     "conv2d(img, conv_w)", "conv1d(seq, conv_w1, None, 1, 2, 2)", "layer_norm(x, [4])", "rms_norm(x, [4])", "sdpa(q, kk, vv)", "sdpa(q, kk, vv, keep)",
     "sdpa(q, kk, vv, causal=true)", "max_pool2d(img, 2)", "softmax(x, -1, float32)", "take(m, rows)", "eye(3, float64)", "roll(x, 1, 0)", "squeeze(one, [1])",
     "sort_values(x, 0, true)", "split_piece(x, 3, 0, -1)", "tril(s, -1)", "embedding(m, rows)", "einsum(\"ij,jk->ik\", [m, n])", "einsum(\"ij->j\", [m])",
-    "matmul(ba, bb)", "matmul(m, row)", "matmul(row, n)", "unsqueeze(x, 0)", "permute(m, [1, 0])", "constant_pad(x, [-1, 2])", "softplus(x * 30)",
+    "matmul(ba, bb)", "matmul(m, row)", "matmul(row, n)", "unsqueeze(x, 0)", "permute(m, [1, 0])", "constant_pad(x, [-1, 2])", "softplus(x * 30)", "avg_pool2d(img, 2, [], 1, false)", "addcmul(x, y, p, 2)", "addcdiv(x, y, p, 3)",
     "logical_not(x)", "relu(i)", "maximum(x, 0)", "pow(x, 3)", "pow(2, x)", "div(i, 2)", "add(i, 0.5)", "sub(1, x)", "where(b, 1, 0)", "to(b, float64)",
 )  # fmt: skip
 TENSORS["conv_w"] = torch.randn(3, 4, 3, 3, dtype=torch.float64)
