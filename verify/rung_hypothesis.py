@@ -66,7 +66,8 @@ def searched(claim: Claim, decision: Decision, examples: int | None = None) -> D
     if not shapes:
         return decision
     misfit = _misfit(shapes)
-    finding, drawn = (misfit, 0) if misfit is not None else _search(shapes, decision.klass, count)
+    shapes = tuple(i for i in shapes if i.right is not None)
+    finding, drawn = (misfit, 0) if misfit is not None or not shapes else _search(shapes, decision.klass, count)
     sizes = "; ".join(i.describe() for i in shapes)
     if finding is None:
         detail = f"{drawn} examples of {WIDTH} samples contradict nothing, at {sizes}"
@@ -109,7 +110,13 @@ def _shapes(claim: Claim) -> Iterator[Instance]:
             for rest in rests if not symbols else (rests[i % min(len(rests), 4)],):
                 instance = _instance(claim, sizes, rest)
                 key = (tuple(sorted(sizes.items())), rest)
-                if instance is None or len(instance.arena.nodes) > MOST_TERMS or key in seen or found == most:
+                if (
+                    instance is None
+                    or len(instance.arena.nodes) > MOST_TERMS
+                    or key in seen
+                    or found == most
+                    or _picks_from_nothing(instance)
+                ):
                     continue
                 seen.add(key)
                 found += 1
@@ -118,6 +125,11 @@ def _shapes(claim: Claim) -> Iterator[Instance]:
 
 def _has_rest(where: tuple[tuple[str, Type], ...]) -> bool:
     return any(isinstance(d, RestDims) for _, t in where if isinstance(t, TensorType) for d in t.dims)
+
+
+def _picks_from_nothing(instance: Instance) -> bool:
+    """Whether an index that is data chooses among no rows: such an index has no value."""
+    return any(t.op == "select" and len(t.args) == 1 for t in instance.arena.nodes.values())
 
 
 def _instance(claim: Claim, sizes: Mapping[str, int], rest: tuple[int, ...]) -> Instance | None:
@@ -130,7 +142,8 @@ def _instance(claim: Claim, sizes: Mapping[str, int], rest: tuple[int, ...]) -> 
 def _misfit(shapes: tuple[Instance, ...]) -> Finding | None:
     """A size at which only the left side has a value: an edge where it is an empty tensor, wrong elsewhere."""
     for instance in shapes:
-        if instance.right is None:
+        # A result without elements has none that could be wrong: softmax of no columns, whose maximum the right side cannot take.
+        if instance.right is None and instance.left.cells.size:
             empty = _empty(instance)
             example = Counterexample(
                 tuple(sorted(instance.sizes.items())), (), (), f"shape {list(instance.left.shape)}", instance.fault, "shapes", instance.rest
