@@ -143,7 +143,14 @@ def build(
     "`adapterc run config:qwen3,num_hidden_layers=2 --ids 1,2,3 --dump plan`",
 )
 def run_model(
-    model: Model,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A local model folder, a config: spec such as `config:GPT2LMHeadModel,n_layer=2,seed=0`, or `plan:FILE.json` to run plans that "
+            "--plan wrote, without their model.",
+        ),
+    ],
     text: Annotated[list[str] | None, typer.Option("--text", help="A sentence to run on; may be given several times.")] = None,
     ids: Annotated[str | None, typer.Option("--ids", help="Token ids: `1,2,3`, or `1,2,3;4,5` for two sequences.")] = None,
     spec: Annotated[list[Path] | None, typer.Option("--spec", help="Spec files to use instead of the shipped adapters.")] = None,
@@ -189,6 +196,11 @@ def run_model(
         from adapterc.run_setup import Outputs, Setup
         from adapterc.specs import find
 
+        setup = Setup(tuple(fault or ()), tuple(without_fault or ()), device)
+        if model.startswith("plan:"):
+            from adapterc.run_plan import run_plans
+
+            return run_plans(model, setup)
         return run_source(
             model,
             texts=text or (),
@@ -199,7 +211,7 @@ def run_model(
             new_tokens=tokens,
             dump=dump,
             outputs=Outputs(report, trace, plan),
-            setup=Setup(tuple(fault or ()), tuple(without_fault or ()), device),
+            setup=setup,
         )
 
     run("run", as_json, workflow)
@@ -232,7 +244,7 @@ def list_adapters(specs: Specs = None, as_json: Json = False) -> None:
 
 
 @app.command(
-    epilog="Examples: `adapterc gaps config:gpt2,n_layer=1` · `adapterc gaps ./my-model --as issue` · `adapterc gaps --all --top 10`"
+    epilog="Examples: `adapterc gaps config:gpt2,n_layer=1` · `adapterc gaps ./my-model --as issue` · `adapterc gaps --all --top 40 --store gaps.sqlite`"
 )
 def gaps(
     models: Annotated[
@@ -245,13 +257,28 @@ def gaps(
         bool, typer.Option("--all", help="Rank the gaps of the most downloaded architectures by the models they block.")
     ] = False,
     top: Annotated[int, typer.Option("--top", min=1, help="With --all: how many architectures, the most frequent first.")] = 20,
+    patched: Annotated[bool, typer.Option("--patched", help="Only what stays when all adapters are applied.")] = False,
+    store: Annotated[
+        Path, typer.Option("--store", help="With --all: SQLite file of the answers; what is in it is not asked again.")
+    ] = Path("gaps.sqlite"),
+    seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="With --all: begin no further architecture after this.")] = None,
     as_json: Json = False,
 ) -> None:
     """List everything that does not lower, runs on the CPU or is a known fault: in one run, each with a program that fails alone."""
-    from adapterc.gaps import gaps_of
-    from adapterc.specs import find
 
-    run("gaps", as_json, lambda: gaps_of(models or (), find(spec or ()), profile, form=form, everything=everything, top=top))
+    def workflow() -> Report:
+        from adapterc.specs import find
+
+        if everything:
+            from adapterc.gap_ranking import rank_gaps
+
+            return rank_gaps(find(spec or ()), profile, top=top, patched=patched, store=store, seconds=seconds)
+
+        from adapterc.gaps import gaps_of
+
+        return gaps_of(models or (), find(spec or ()), profile, form=form, patched=patched)
+
+    run("gaps", as_json, workflow)
 
 
 @app.command(epilog="Examples: `adapterc why gelu_new.cube config:gpt2,n_layer=1` · `adapterc why rope.halves ./my-model --json`")

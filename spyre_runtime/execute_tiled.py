@@ -186,7 +186,10 @@ def _carrier(buffer: PlannedBuffer, inputs: Mapping[str, Tensor], rules: NumberR
         value = value.to(carrier_dtype(buffer.dtype)) if rules is None else host_to_device(value, buffer.dtype, rules)
     if value.stride() == buffer.stride:
         return value
-    return torch.empty_strided(buffer.size, buffer.stride, dtype=value.dtype).copy_(value)
+    for dim, (size, step) in enumerate(zip(buffer.size, buffer.stride, strict=True)):
+        if step == 0 and size > 1:  # an expanded tensor: the plan holds one of the equal slices
+            value = value.narrow(dim, 0, 1)
+    return torch.empty_strided(value.shape, buffer.stride, dtype=value.dtype).copy_(value).expand(buffer.size)
 
 
 def check_plan(program: TiledProgram, profile: Profile) -> None:

@@ -220,3 +220,22 @@ def test_a_run_that_cannot_be_made_says_so_before_it_starts(name: str, tmp_path:
 def test_help_lists_every_stage() -> None:
     shown = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).stdout
     assert all(stage in shown for stage in STAGES)
+
+
+def test_saved_plans_run_from_the_command_line_without_their_model(finished_run) -> None:
+    result = CliRunner().invoke(app, ["run", f"plan:{finished_run.plan}", "--json"])
+    assert result.exit_code == 0, result.output
+    (graph,) = json.loads(result.stdout)["graphs"]
+    expected = finished_run.report.to_json()["graphs"][0]
+    assert graph["problem"] is None and graph["finite"]
+    assert {k: graph[k] for k in ("cost", "bundles", "restickifies", "fallbacks", "leans_on_unknown")} == {
+        k: expected[k] for k in ("cost", "bundles", "restickifies", "fallbacks", "leans_on_unknown")
+    }
+
+
+def test_a_plan_file_that_is_none_is_one_sentence_on_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "notes.json"
+    path.write_text("[]")
+    result = CliRunner().invoke(app, ["run", f"plan:{path}"])
+    assert result.exit_code == 1 and result.stderr.startswith(f"error ADC510: {path}: this is no file of plans")
+    assert "Traceback" not in result.output

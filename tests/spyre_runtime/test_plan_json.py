@@ -94,6 +94,16 @@ def test_host_tensors_arrive_as_on_the_device(compiled: Any) -> None:
         assert found is not None and torch.equal(found, expected)
 
 
+def test_inputs_take_the_strides_of_the_plan(compiled: Any) -> None:
+    """A transposed and an expanded input, given with other strides of the same values."""
+    graph = compiled(lambda a, b: a + b, half(70, 4).t(), half(1, 70).to("spyre").expand(4, 70))
+    plan = graph.compilation.plan
+    assert (0 in plan.buffer(plan.inputs[1]).stride) and plan.buffer(plan.inputs[0]).stride == (1, 4)
+    (expected,) = graph.tiled().run(graph.inputs)
+    (found,) = execute_plan(plan, {name: x.contiguous() for name, x in zip(plan.inputs, graph.inputs, strict=True)})
+    assert found is not None and torch.equal(found, expected)
+
+
 def test_inputs_that_are_missing_or_of_another_size_are_named(compiled: Any) -> None:
     plan = compiled(lambda a, b: a + b, half(4, 64), half(64)).compilation.plan
     with pytest.raises(PlanError, match=r"needs an input arg1_1 of torch.float16 \[64\], and there is none"):
