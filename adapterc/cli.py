@@ -244,7 +244,7 @@ def list_adapters(specs: Specs = None, as_json: Json = False) -> None:
 
 
 @app.command(
-    epilog="Examples: `adapterc gaps config:gpt2,n_layer=1` · `adapterc gaps ./my-model --as issue` · `adapterc gaps --all --top 40 --store gaps.sqlite`"
+    epilog="Examples: `adapterc gaps config:gpt2,n_layer=1` · `adapterc gaps ./my-model --as issue` · `adapterc gaps --all --top 10`"
 )
 def gaps(
     models: Annotated[
@@ -257,28 +257,13 @@ def gaps(
         bool, typer.Option("--all", help="Rank the gaps of the most downloaded architectures by the models they block.")
     ] = False,
     top: Annotated[int, typer.Option("--top", min=1, help="With --all: how many architectures, the most frequent first.")] = 20,
-    patched: Annotated[bool, typer.Option("--patched", help="Only what stays when all adapters are applied.")] = False,
-    store: Annotated[
-        Path, typer.Option("--store", help="With --all: SQLite file of the answers; what is in it is not asked again.")
-    ] = Path("gaps.sqlite"),
-    seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="With --all: begin no further architecture after this.")] = None,
     as_json: Json = False,
 ) -> None:
     """List everything that does not lower, runs on the CPU or is a known fault: in one run, each with a program that fails alone."""
+    from adapterc.gaps import gaps_of
+    from adapterc.specs import find
 
-    def workflow() -> Report:
-        from adapterc.specs import find
-
-        if everything:
-            from adapterc.gap_ranking import rank_gaps
-
-            return rank_gaps(find(spec or ()), profile, top=top, patched=patched, store=store, seconds=seconds)
-
-        from adapterc.gaps import gaps_of
-
-        return gaps_of(models or (), find(spec or ()), profile, form=form, patched=patched)
-
-    run("gaps", as_json, workflow)
+    run("gaps", as_json, lambda: gaps_of(models or (), find(spec or ()), profile, form=form, everything=everything, top=top))
 
 
 @app.command(epilog="Examples: `adapterc why gelu_new.cube config:gpt2,n_layer=1` · `adapterc why rope.halves ./my-model --json`")
