@@ -19,7 +19,7 @@ from .execute_fast import Program, RoundingPoint, compile_program
 from .execute_tiled import tiled_program
 from .formats import HALF_DTYPES, carrier_dtype, host_to_device
 from .frontend import Compilation, compile_graph
-from .handover import hand_on
+from .handover import hand_on, keep_graphs_whole
 from .patches import GraphPatch, active_handles, apply_patches, epoch
 from .profile import Profile
 from .provenance import Provenance, provenance
@@ -286,3 +286,5 @@ def _touches_device(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
 # Sizes are static on this device, so each length is a compilation of its own; after torch's default of 8, Dynamo would fall back
 # to eager without an error. This limit is the one process-wide switch that loading this backend moves.
 torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
+if real_device_installed():
+    keep_graphs_whole()

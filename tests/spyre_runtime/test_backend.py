@@ -14,7 +14,7 @@ from adapterc.spyre_runtime.capture import CapturedGraph, capture
 from adapterc.spyre_runtime.execute_fast import compile_program
 from adapterc.spyre_runtime.formats import round_dl16
 from adapterc.spyre_runtime.frontend import refusals
-from adapterc.spyre_runtime.handover import hand_on
+from adapterc.spyre_runtime.handover import Target, hand_on
 from adapterc.spyre_runtime.patches import Handle
 from adapterc.spyre_runtime.profile import load_profile
 from adapterc.spyre_runtime.refusal import Refusal
@@ -260,7 +260,7 @@ def test_handing_on_rewrites_and_runs_the_early_stages() -> None:
         return module
 
     with torch.no_grad(), install(model, PLACES):
-        compiled = torch.compile(model, backend=lambda gm, example_inputs: hand_on(gm, example_inputs, compiler))
+        compiled = torch.compile(model, backend=lambda gm, example_inputs: hand_on(gm, example_inputs, Target(compiler, torch.Tensor.to)))
         torch.testing.assert_close(compiled(x, steps), model(x, steps))
         model.weight.add_(1)
         torch.testing.assert_close(compiled(x, steps), model(x, steps))
