@@ -28,6 +28,7 @@ from .rounding_points import as_device_computes
 from .settings import Settings, current_settings
 from .stages import Part, StagedGraph, partition
 from .tensor import DEVICE_TYPE, SpyreTensor
+from .twins import LoadStage, Twins, recipes
 from .weight_layouts import linear_layouts
 
 
@@ -65,10 +66,9 @@ def clear_compile_log() -> None:
 class Executable:
     """A compiled graph. ``order`` picks the device program's inputs out of [graph inputs, load twins, host results]."""
 
-    load: Program
+    load: LoadStage
     host: Program
     device: Program
-    load_inputs: tuple[int, ...]
     host_inputs: tuple[int, ...]
     order: tuple[int, ...]
     settings: Settings
@@ -104,7 +104,7 @@ class CompiledGraph:
         self.ready: dict[tuple[Settings, tuple[int, ...]], tuple[Executable | Refusal, tuple[GraphPatch, ...]]] = {}
         self.current: Executable | None = None
         self.current_key: tuple[Settings, int] | None = None
-        self.twins = _Twins()
+        self.twins = Twins()
         self._prepare(example_inputs)
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
@@ -145,7 +145,7 @@ class CompiledGraph:
         self.current_key = (now, epoch())
         owner = self._owner(args)
         self.owner = weakref.ref(owner) if owner is not None else None
-        self.twins = _Twins()
+        self.twins = Twins()
         if isinstance(found, Refusal):
             self.current, self._refusal = None, found
         else:
@@ -154,8 +154,8 @@ class CompiledGraph:
     def _execute(self, ready: Executable, args: Sequence[Any]) -> tuple[Any, ...]:
         carriers = [a.raw if type(a) is SpyreTensor else _cpu_carrier(a) for a in args]
         with torch._C._AutoDispatchBelowAutograd():
-            if ready.load.outputs:
-                carriers += self.twins.get(ready, args, carriers)
+            if ready.load.recipes:
+                carriers += self.twins.get(ready.load, args, carriers)
             if ready.host.outputs:
                 carriers += _to_device(ready.host, ready.host.run(*[carriers[i] for i in ready.host_inputs]), ready.settings)
             outputs = ready.device.run(*[carriers[i] for i in ready.order])
@@ -179,27 +179,6 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-class _Twins:
-    """The load stage's results, made again when a weight that they come from is another tensor or has been written."""
-
-    def __init__(self) -> None:
-        self.made_from: list[tuple[weakref.ref[torch.Tensor], int]] = []
-        self.values: list[torch.Tensor] | None = None
-
-    def get(self, ready: Executable, args: Sequence[Any], carriers: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        # The carrier is what is referred to weakly: a weak reference to the parameter itself would keep Module.to() from swapping it.
-        weights = [args[i] for i in ready.load_inputs]
-        valid = self.values is not None and all(
-            ref() is weight.raw and version == weight._version for (ref, version), weight in zip(self.made_from, weights, strict=True)
-        )
-        if not valid:
-            results = ready.load.run(*[carriers[i] for i in ready.load_inputs])
-            self.values = _to_device(ready.load, results, ready.settings)
-            self.made_from = [(weakref.ref(weight.raw), weight._version) for weight in weights]
-        assert self.values is not None
-        return self.values
-
-
 def _build(staged: StagedGraph, now: Settings) -> tuple[Executable | None, Compilation | None, tuple[Refusal, ...]]:
     compilation: Compilation | None = None
     refusals: tuple[Refusal, ...] = ()
@@ -217,10 +196,14 @@ def _build(staged: StagedGraph, now: Settings) -> tuple[Executable | None, Compi
     positions = {name: i for i, name in enumerate((*inputs, *staged.load.outputs, *staged.host.outputs))}
     return (
         Executable(
-            load=compile_program(staged.load.module, on_host),
+            load=LoadStage(
+                compile_program(staged.load.module, on_host),
+                tuple(positions[name] for name in staged.load.inputs),
+                recipes(staged.load),
+                now,
+            ),
             host=compile_program(staged.host.module, on_host),
             device=_device_program(device, compilation, profile, now),
-            load_inputs=tuple(positions[name] for name in staged.load.inputs),
             host_inputs=tuple(positions[name] for name in staged.host.inputs),
             order=tuple(positions[name] for name in staged.device.inputs),
             settings=now,

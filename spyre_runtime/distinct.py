@@ -1,7 +1,7 @@
 """Traces a graph by its distinct nodes: layers repeat, so each kind of node is spelt out once and its spelling is copied to every place.
 
-A kind is an op with the dtypes, sizes, strides and constants of its arguments. Nodes that write an input in full sight (a cache) are
-functionalised here as AOTAutograd does it: the functional op, later reads see its result, and one copy_ an input at the end.
+A kind is an op with the dtypes, sizes, strides and constants of its arguments. Nodes that write an input or fresh memory in full sight (a
+cache) are functionalised here as AOTAutograd does it: the functional op, later reads see its result, and one copy_ an input at the end.
 """
 
 from __future__ import annotations
@@ -123,23 +123,21 @@ def _is_plain(node: Node, aliases: Aliases) -> bool:
         return isinstance(node.args[1], int)
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
-    return not node.target._schema.is_mutable or _writes_whole_input(node, aliases)
+    return not node.target._schema.is_mutable or _writes_in_sight(node, aliases)
 
 
-def _writes_whole_input(node: Node, aliases: Aliases) -> bool:
-    """Whether the node writes a graph input that no other name than those of such writes leads to."""
-    target = _written_input(node)
-    return target is not None and all(
-        other is target or _written_input(other) is target for other, root in aliases.root.items() if root is target
-    )
+def _writes_in_sight(node: Node, aliases: Aliases) -> bool:
+    """Whether the node writes a whole input or fresh memory that no other name than those of such writes leads to."""
+    target = _written(node)
+    if target is None or aliases.root[target] is not target:
+        return False
+    return all(other is target or _written(other) is target for other, root in aliases.root.items() if root is target)
 
 
-def _written_input(node: Node) -> Node | None:
-    """The graph input that the node writes as a whole and returns."""
+def _written(node: Node) -> Node | None:
+    """The value that the node writes as a whole and returns: one that is no name of another write."""
     target = node.args[0] if _functional_op(node.target) is not None and node.args else None
-    if not isinstance(target, Node):
-        return None
-    return target if target.op == "placeholder" else _written_input(target)
+    return (_written(target) or target) if isinstance(target, Node) else None
 
 
 def _functional_op(op: Any) -> Any:
@@ -213,6 +211,8 @@ def _spellings(traced: torch.fx.GraphModule, inputs: Mapping[Key, Sequence[Any]]
         single = isinstance(value, torch.Tensor)
         mine = tuple(itertools.islice(results, 1 if single else len(value)))
         spellings[key] = _Spelling(_behind(mine, order), tuple(itertools.islice(operands, len(inputs[key]))), mine, single)
+    if sum(len(spelling.nodes) for spelling in spellings.values()) != sum(node.op == "call_function" for node in traced.graph.nodes):
+        raise _NotByParts  # something is done for its effect only, as the assertions of one_hot
     return spellings
 
 
@@ -231,11 +231,11 @@ def _behind(results: Sequence[Any], order: Mapping[Node, int]) -> tuple[Node, ..
 def _assemble(graph: torch.fx.GraphModule, calls: Mapping[Node, _Call], speller: _Speller) -> torch.fx.GraphModule:
     made = torch.fx.Graph()
     values: dict[Node, Any] = {}
-    written: dict[Node, Node] = {}  # inputs, with the node that wrote each last
+    written: dict[Node, Node] = {}  # inputs and fresh memory, with the node that wrote each last
 
     def now(node: Node) -> Any:
-        """Its value here: an input that is written, and every name that the writing gave it, has the newest one."""
-        return values[_written_input(node) or node]
+        """Its value here: what is written, and every name that the writing gave it, has the newest one."""
+        return values[_written(node) or node]
 
     for node in graph.graph.nodes:
         if node.op == "placeholder":
@@ -249,7 +249,7 @@ def _assemble(graph: torch.fx.GraphModule, calls: Mapping[Node, _Call], speller:
             if key not in speller.known:  # the strides are others than in the graph before it was spelt out
                 speller.learn({key: (node, call, examples)})
             values[node] = _splice(made, speller.known[key], operands, node, speller.mode)
-            target = _written_input(node)
+            target = _written(node)
             if target is not None:
                 if _facts(values[node].meta["val"]) != _facts(target.meta["val"]):
                     raise _NotByParts  # written with a cast

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from . import custom_ops as custom_ops  # defines torch.ops.spyre_sim, which decomposed graphs call
 from .aliasing import Aliases
 from .dispatch import VALUE_PRESERVING, is_view
-from .formats import HALF_DTYPES, Rounding, carrier_dtype, round_dl16_
+from .formats import HALF_DTYPES, Rounding, carrier_dtype, pieces, round_dl16_
 from .tensor import DEVICE_TYPE, SpyreTensor
 
 aten = torch.ops.aten
@@ -205,11 +205,15 @@ def _truncate(raw: torch.Tensor) -> torch.Tensor:
 
 
 def _round_float16(raw: torch.Tensor) -> torch.Tensor:
-    return raw.copy_(raw.to(torch.float16))
+    for piece in pieces(raw):
+        piece.copy_(piece.to(torch.float16))
+    return raw
 
 
 def _round_bfloat16(raw: torch.Tensor) -> torch.Tensor:
-    return raw.copy_(raw.to(torch.bfloat16))
+    for piece in pieces(raw):
+        piece.copy_(piece.to(torch.bfloat16))
+    return raw
 
 
 _ROUND: dict[Rounding, Callable[[torch.Tensor], torch.Tensor]] = {

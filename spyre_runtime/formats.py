@@ -87,6 +87,12 @@ def _round_in_range_(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
     return torch.hardshrink(x, _LARGEST_WITHOUT_CODE, out=x)
 
 
+def pieces(x: torch.Tensor, elements: int = 1 << 22) -> tuple[torch.Tensor, ...]:
+    """Views of `x` along its first dimension of about so many elements: what is made from one at a time takes little memory."""
+    rows = max(1, elements * x.shape[0] // x.numel()) if x.dim() and x.numel() > elements else 0
+    return x.split(rows) if rows else (x,)
+
+
 def encode_dl16(x: torch.Tensor, rounding: Rounding = "nearest_up") -> torch.Tensor:
     """The 16-bit codes (as int32 in 0..65535, same shape) of float32 values after rounding.
 

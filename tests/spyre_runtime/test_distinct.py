@@ -80,11 +80,22 @@ def cached(x: Tensor, weight: Tensor, first: Tensor, second: Tensor, rows: Tenso
     return x, first * 2
 
 
+def filled(x: Tensor, weight: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+    caches = []
+    for _ in range(6):
+        cache = torch.zeros(64, 128, dtype=x.dtype, device=x.device)
+        cache.index_copy_(0, rows, F.linear(x, weight))
+        x = x + torch.softmax(cache @ weight, -1)[:4]
+        caches.append(cache)
+    return x, *caches
+
+
 @pytest.mark.parametrize(
     ("function", "sizes", "index"),
     [
         (layers, ((2, 16, 128), (128, 128), (128,)), False),
         (cached, ((4, 128), (128, 128), (64, 128), (64, 128)), True),
+        (filled, ((4, 128), (128, 128)), True),
     ],
 )
 def test_the_same_graph_as_from_a_trace_of_the_whole(function: Function, sizes: tuple[tuple[int, ...], ...], index: bool) -> None:
@@ -108,13 +119,24 @@ def several_names(x: Tensor, cache: Tensor) -> Tensor:
     return x
 
 
+def asserted(x: Tensor, weight: Tensor) -> Tensor:
+    for _ in range(4):
+        x = x + F.one_hot(torch.argmax(x @ weight, -1), 64)
+    return x
+
+
 def unlike(x: Tensor) -> Tensor:
     return torch.tanh(torch.exp(x) + 1)
 
 
 @pytest.mark.parametrize(
     ("function", "sizes"),
-    [(through_a_view, ((4, 64), (64, 64))), (several_names, ((64,), (64, 64))), (unlike, ((64, 64),))],
+    [
+        (through_a_view, ((4, 64), (64, 64))),
+        (several_names, ((64,), (64, 64))),
+        (asserted, ((64, 64), (64, 64))),
+        (unlike, ((64, 64),)),
+    ],
 )
 def test_what_needs_a_trace_of_the_whole_gets_one(function: Function, sizes: tuple[tuple[int, ...], ...]) -> None:
     assert both(captured(function, *sizes))[1] is None
