@@ -25,6 +25,7 @@ from adapterc.verify.tensors import ShapeError
 from adapterc.verify.verdict import ALL_SIZES as ALL
 from adapterc.verify.verdict import Evidence
 
+RUNG = "1 index algebra"
 RANKS = (1, 0, 2)  # dimensions that `...` stands for
 MOST_CASES = 48
 MOST_NODES = 6_000
@@ -46,19 +47,20 @@ class AllSizes:
         return f"{by} with symbolic sizes ({self.cases} case{'s' if self.cases != 1 else ''}{rest})"
 
 
-def all_sizes(claim: Claim, real: bool = False) -> AllSizes | None:
-    """A proof for all sizes, or None where the argument stops. `real`: equality over the reals, instead of the same bits."""
+def all_sizes(claim: Claim, real: bool = False, ranks: int = len(RANKS)) -> AllSizes | None:
+    """A proof for all sizes, or None where the argument stops. `real`: equality over the reals, instead of the same bits. `ranks`: how many of the
+    lengths that `...` may have are looked at."""
     uses_rest = any(isinstance(d, RestDims) for _, t in claim.where if isinstance(t, TensorType) for d in t.dims)
-    cases, ranks, smt = 0, [], False
-    for rank in RANKS if uses_rest else (0,):
+    cases, held, smt = 0, [], False
+    for rank in RANKS[:ranks] if uses_rest else (0,):
         try:
             found, used = _proved(claim, rank, real)
         except (Undecided, ShapeError, SpecError, RecursionError):
             return None
         if found:
-            ranks.append(rank)
+            held.append(rank)
         cases, smt = cases + found, smt or used
-    return AllSizes(cases, tuple(ranks) if uses_rest else (), smt) if cases else None
+    return AllSizes(cases, tuple(held) if uses_rest else (), smt) if cases else None
 
 
 def sizes_play_no_part(claim: Claim) -> bool:
@@ -93,7 +95,7 @@ def lifted(claim: Claim) -> tuple[Evidence, ...]:
     """Why what was shown at the sizes tried holds at all of them, where it does: no proof by itself."""
     if not sizes_play_no_part(claim):
         return ()
-    return (Evidence("1 index algebra", "elementwise over one shape: what holds of an element holds at all sizes", ((ALL, "all"),)),)
+    return (Evidence(RUNG, "elementwise over one shape: what holds of an element holds at all sizes", ((ALL, "all"),)),)
 
 
 def _proved(claim: Claim, rank: int, real: bool) -> tuple[int, bool]:

@@ -76,7 +76,7 @@ def _written(tensor: Tensor, values: Mapping[int, NDArray[Any]]) -> str:
         if cells.ndim == 0:
             term: Term = cells.reshape(-1)[0]
             value = values[term.serial][0]
-            return ("True" if value else "False") if term.dtype == "bool" else number_text(value)
+            return ("True" if value else "False") if term.dtype == "bool" else exact_text(value)
         return "[" + ", ".join(write(c if isinstance(c, np.ndarray) else _boxed(c)) for c in cells) + "]"
 
     return write(tensor.cells)
@@ -91,6 +91,15 @@ def _boxed(term: object) -> NDArray[Any]:
 def number_text(value: object) -> str:
     number = float(value) if isinstance(value, int | float | np.longdouble | Fraction | np.generic) else float("nan")
     return f"{number:.6g}" if np.isfinite(number) else str(number)
+
+
+def exact_text(value: object) -> str:
+    """The shortest text that reads back as the same double, so that a certificate's counterexample can be run again."""
+    short = number_text(value)
+    if isinstance(value, int | float | np.longdouble | np.generic):
+        number = float(value)
+        return short if float(short) == number or not np.isfinite(number) else repr(number)
+    return short
 
 
 def real_test(instance: Instance) -> Test:
