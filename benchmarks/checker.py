@@ -21,9 +21,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from adapterc.dsl.adapter import CLASSES, Rule
+from adapterc.dsl.adapter import CLASSES, Adapter, Rule
+from adapterc.dsl.ast import Call
 from adapterc.dsl.diagnostics import SpecError
 from adapterc.dsl.loader import load
+from adapterc.dsl.parser import parse_expression
 from adapterc.verify import Verdict, check_rule
 from adapterc.verify.claim import attribute_choices, claim_of
 from adapterc.verify.instances import instances
@@ -34,6 +36,7 @@ from adapterc.verify.verdict import rank
 
 DEFAULT = Path(__file__).resolve().parent.parent / "tests" / "rewrites"
 SOUND = ("EXACT", "REAL")
+HOLDS = ("EXACT", "EXACT-Z", "REAL", "EDGE")
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Row:
     name: str
     expected: str
     verdict: Verdict
+    guard_holds: bool | None = None  # of a printed guard: whether the rule holds with it pasted in
 
     @property
     def found(self) -> str:
@@ -94,8 +98,20 @@ def run(folder: Path, only: frozenset[str]) -> tuple[list[Row], list[str]]:
             if expected not in CLASSES:
                 faults.append(f"{path}:{rule.header.span.line}: no expected class for {name}")
             elif not only or name in only:
-                rows.append(Row(name, expected, check_rule(rule, adapter)))
+                verdict = check_rule(rule, adapter)
+                rows.append(Row(name, expected, verdict, guard_holds(rule, adapter, verdict)))
     return rows, faults
+
+
+def guard_holds(rule: Rule, adapter: Adapter, verdict: Verdict) -> bool | None:
+    """Whether the rule holds with the printed guard as its `when:` (and what it had there before); None where none was printed."""
+    if verdict.suggested_guard is None:
+        return None
+    guard = parse_expression(verdict.suggested_guard)
+    given = rule.header.when
+    header = replace(rule.header, when=guard if given is None else Call("logical_and", (given, guard)))
+    again = check_rule(replace(rule, header=header), adapter)
+    return again.status in ("PROVED", "TESTED") and again.klass in HOLDS
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, object]:
@@ -111,6 +127,7 @@ def summary(rows: Sequence[Row]) -> Mapping[str, object]:
         "sound_proved": sum(r.verdict.status == "PROVED" for r in sound),
         "sound_proved_share": sum(r.verdict.status == "PROVED" for r in sound) / max(len(sound), 1),
         "cond_without_guard": [r.name for r in rows if r.expected == "COND" and not r.verdict.suggested_guard],
+        "guards_that_fail": [r.name for r in rows if r.guard_holds is False],
         "undecided": [r.name for r in rows if r.found == "UNDECIDED"],
         "median_seconds": seconds[len(seconds) // 2] if seconds else 0.0,
         "largest_seconds": seconds[-1] if seconds else 0.0,
