@@ -37,6 +37,7 @@ class CompileRecord:
     """One compilation: which of Dynamo's graphs ("frame/recompile"), input sizes, ops in each stage, seconds, sites changed by
     patches, and the refusals (empty for a graph that the device takes; under legality "report" it ran all the same).
     ``provenance``: the graph before and after the patches, and where each input of the device program comes from.
+    ``weight``: the carrier of the graph's first parameter, which tells whose graph it is.
     """
 
     graph: str
@@ -48,6 +49,12 @@ class CompileRecord:
     settings: Settings
     compilation: Compilation | None = field(repr=False, default=None)
     provenance: Provenance | None = field(repr=False, default=None)
+    weight: weakref.ref[torch.Tensor] | None = field(repr=False, default=None)
+
+    @property
+    def length(self) -> int | None:
+        """The padded length that the graph was compiled for: the second size of its first input, [batch, length, …]."""
+        return self.shapes[0][1] if self.shapes and len(self.shapes[0]) > 1 else None
 
 
 _log: list[CompileRecord] = []
@@ -56,6 +63,14 @@ _log: list[CompileRecord] = []
 def compile_log() -> tuple[CompileRecord, ...]:
     """Every compilation of this process in order; one more for each new input shape."""
     return tuple(_log)
+
+
+def compilations(model: torch.nn.Module) -> tuple[CompileRecord, ...]:
+    """The compilations of a model's graphs so far, in order: sizes are static on this device, so each padded length has one of its own
+    (`CompileRecord.length`), as has each change of settings or patches. Graphs without a parameter belong to no model.
+    """
+    weights = {id(p.raw) if isinstance(p, SpyreTensor) else id(p) for p in model.parameters()}
+    return tuple(record for record in _log if record.weight is not None and id(record.weight()) in weights)
 
 
 def clear_compile_log() -> None:
@@ -124,6 +139,8 @@ class CompiledGraph:
 
     def _prepare(self, args: Sequence[Any]) -> None:
         now = current_settings()
+        owner = self._owner(args)
+        weight = weakref.ref(owner) if owner is not None else None
         handles = active_handles(args)
         patches = tuple(patch for handle in handles for patch in handle.patches)
         key = (now, tuple(id(patch) for patch in patches))
@@ -136,15 +153,10 @@ class CompiledGraph:
             self.ready[key] = (executable if executable is not None else refusals[0], patches)
             seconds = self.capture_seconds + time.perf_counter() - start
             shapes = tuple(tuple(a.shape) for a in args if isinstance(a, torch.Tensor) and not isinstance(a, torch.nn.Parameter))
-            _log.append(
-                CompileRecord(
-                    self.name, shapes, _count_ops(staged), seconds, fired, refusals, now, compilation, provenance(self.captured, staged)
-                )
-            )
+            source = provenance(self.captured, staged)
+            _log.append(CompileRecord(self.name, shapes, _count_ops(staged), seconds, fired, refusals, now, compilation, source, weight))
         found, _ = self.ready[key]
-        self.current_key = (now, epoch())
-        owner = self._owner(args)
-        self.owner = weakref.ref(owner) if owner is not None else None
+        self.current_key, self.owner = (now, epoch()), weight
         self.twins = Twins()
         if isinstance(found, Refusal):
             self.current, self._refusal = None, found

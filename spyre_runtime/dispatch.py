@@ -78,6 +78,7 @@ _CPU_INDEX_OPS: frozenset[str] = frozenset({"aten::index", "aten::index_put", "a
 Key = tuple[Any, ...]
 Owner = tuple[torch.Tensor, torch.Tensor]  # carrier, and the device tensor that it belongs to
 _views: dict[Any, bool] = {}
+_preserving: dict[Any, bool] = {}
 _composites: dict[Any, bool] = {}
 _logical: dict[Key, tuple[torch.dtype | None, ...]] = {}
 
@@ -87,6 +88,14 @@ def is_view(op: Any) -> bool:
     known = _views.get(op)
     if known is None:
         known = _views[op] = any(r.alias_info is not None and not r.alias_info.is_write for r in op._schema.returns)
+    return known
+
+
+def preserves_values(op: Any) -> bool:
+    """Whether the op's outputs are representable because its inputs are."""
+    known = _preserving.get(op)
+    if known is None:
+        known = _preserving[op] = op._schema.name in VALUE_PRESERVING
     return known
 
 
@@ -201,7 +210,7 @@ def _adopt(op: Any, raw: torch.Tensor, dtype: torch.dtype | None, owners: list[O
 
 def round_output_(op: Any, raw: torch.Tensor) -> None:
     """Round a half-precision output where the settings and the op ask for it. While Dynamo traces there are no values to round."""
-    if type(raw) is torch.Tensor and op._schema.name not in VALUE_PRESERVING:
+    if type(raw) is torch.Tensor and not preserves_values(op):
         now = current_settings()
         if now.numerics == "device":
             round_dl16_(raw, now.rules.op_rounding)

@@ -1,6 +1,7 @@
 """The tensor of the simulated device: torch sees device ``spyre`` and the logical dtype; a CPU tensor carries the values."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,6 +21,11 @@ def set_dispatcher(dispatcher: Dispatcher) -> None:
     _dispatcher = dispatcher
 
 
+@cache
+def _device() -> torch.device:
+    return torch.device(_DEVICE)  # when first asked for: the name is known only once the device is registered
+
+
 class SpyreTensor(torch.Tensor):
     """A tensor on the device. ``raw``: CPU tensor of the same sizes and strides that carries the values; views of this tensor have
     views of ``raw``, so aliasing and in-place writes are right by construction. float16 and bfloat16 are carried in
@@ -34,7 +40,7 @@ class SpyreTensor(torch.Tensor):
     @staticmethod
     def __new__(cls, raw: torch.Tensor, dtype: torch.dtype) -> "SpyreTensor":
         made = torch.Tensor._make_wrapper_subclass(
-            cls, raw.shape, strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=dtype, device=torch.device(_DEVICE)
+            cls, raw.shape, strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=dtype, device=_device()
         )
         made.raw = raw
         return made
@@ -92,4 +98,5 @@ def wrap(raw: torch.Tensor, dtype: torch.dtype | None = None) -> SpyreTensor:
     """A device tensor of logical ``dtype`` (default: the carrier's own) over ``raw``, not copied unless the carrier type differs."""
     logical = raw.dtype if dtype is None else dtype
     carrier = carrier_dtype(logical)
-    return SpyreTensor(raw if raw.dtype is carrier else raw.to(carrier), logical)
+    # Past __init__, whose check holds here.
+    return SpyreTensor.__new__(SpyreTensor, raw if raw.dtype is carrier else raw.to(carrier), logical)

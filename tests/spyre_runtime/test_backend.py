@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from adapterc.spyre_runtime import active_for, fired_report, install, settings
-from adapterc.spyre_runtime.backend import clear_compile_log, compile_log
+from adapterc.spyre_runtime.backend import clear_compile_log, compilations, compile_log
 from adapterc.spyre_runtime.capture import CapturedGraph, capture
 from adapterc.spyre_runtime.execute_fast import compile_program
 from adapterc.spyre_runtime.formats import round_dl16
@@ -133,6 +133,27 @@ def test_each_shape_compiles_once_and_is_logged() -> None:
             assert compiled(torch.randn(rows, 64).to("spyre", torch.float16)).shape == (rows, 128)
     assert [record.shapes[0] for record in compile_log()] == [(64, 64), (128, 64), (192, 64)]
     assert all(record.compilation is not None and not record.refusals for record in compile_log())
+
+
+def test_compilations_are_counted_by_model_and_length() -> None:
+    class Rows(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(64, 64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.linear(x))
+
+    model, other = Rows().to("spyre", torch.float16), Net().to("spyre", torch.float16)
+    compiled = torch.compile(model, backend="spyre", dynamic=False)
+    with torch.no_grad():
+        for length in (64, 128, 64, 256):
+            compiled(torch.randn(1, length, 64).to("spyre", torch.float16))
+        torch.compile(other, backend="spyre")(torch.randn(64, 64).to("spyre", torch.float16))
+    assert [record.length for record in compilations(model)] == [64, 128, 256]
+    assert len(compilations(other)) == 1
+    model.to("cpu")
+    assert compilations(model) == ()
 
 
 class SubStick(torch.nn.Module):
