@@ -12,7 +12,7 @@ from adapterc.dsl.diagnostics import SpecError
 from adapterc.dsl.printer import to_text
 from adapterc.dsl.sizes import evaluate_condition
 from adapterc.dsl.types import TensorType
-from adapterc.verify import rung_hypothesis, rung_padding
+from adapterc.verify import repairs, rung_hypothesis, rung_padding
 from adapterc.verify.cases import Decision
 from adapterc.verify.claim import Claim, attribute_choices, claim_of, conjuncts
 from adapterc.verify.guards import guard_text
@@ -68,6 +68,9 @@ def _claim(rule: Rule, adapter: Adapter, claim: Claim, effort: int, examples: in
     accepted = {edge for edge, _ in rule.header.accepts}
     choices = attribute_choices(claim)
     decision = rung_hypothesis.searched(_visible(choices[0], accepted), decide_all(choices, effort, accepted), examples)
+    if decision.status == REFUTED and decision.klass == "WRONG":
+        mend = repairs.nearest(choices[0], lambda mended: decide(mended, guess=False, brief=True, figures=False))
+        decision = replace(decision, mend=mend or decision.mend)
     return of_decision(rule, adapter, claim, decision)
 
 

@@ -6,7 +6,7 @@ the share of all mutants that die or are shown to be equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -27,15 +27,15 @@ class Mutant:
 
 def mutants(expression: Expr) -> Iterator[Mutant]:
     """Every single change, outermost first."""
-    for change, mutated in _at(expression):
+    for change, mutated in at_each(expression, _here):
         yield Mutant(f"{change}: {to_text(mutated)}", mutated)
 
 
-def _at(node: Expr) -> Iterator[tuple[str, Expr]]:
-    yield from _here(node)
-    parts = children(node)
-    for i, part in enumerate(parts):
-        for change, mutated in _at(part):
+def at_each(node: Expr, changes: Callable[[Expr], Iterator[tuple[str, Expr]]]) -> Iterator[tuple[str, Expr]]:
+    """The whole expression with one node changed, for every change of every node, outermost first."""
+    yield from changes(node)
+    for i, part in enumerate(children(node)):
+        for change, mutated in at_each(part, changes):
             yield change, _with_child(node, i, mutated)
 
 

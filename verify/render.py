@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from adapterc.verify.verdict import MEANING, REFUTED, Counterexample, Verdict
+from adapterc.verify.verdict import MEANING, PROVED, REFUTED, TESTED, Counterexample, Evidence, Verdict
 
 WIDTH = 100
 
 
 def render_verdict(verdict: Verdict) -> str:
     """Several lines; no markup."""
-    lines = [f"{verdict.adapter}.{verdict.rule}: {verdict.klass} ({MEANING[verdict.klass]}), {verdict.status}"]
+    scope = f", at {verdict.scope}" if verdict.scope and verdict.status in (PROVED, TESTED) else ""
+    lines = [f"{verdict.adapter}.{verdict.rule}: {verdict.klass} ({MEANING[verdict.klass]}), {verdict.status}{scope}"]
     if verdict.sides != ("", ""):
         lines += [f"  match       {verdict.sides[0]}", f"  substitute  {verdict.sides[1]}"]
     if verdict.counterexample is not None:
         lines += _table(verdict.counterexample)
     lines.append(f"  why: {verdict.how}")
-    lines += [f"  rung {e.rung}: {e.detail}" for e in verdict.evidence if e.detail]
+    lines += [line for e in verdict.evidence if e.detail for line in _shown(e)]
+    if verdict.formats:
+        lines.append(f"  formats: {', '.join(f'{name} {klass}' for name, klass in verdict.formats)}")
     if verdict.edges:
         lines.append(f"  edges: {', '.join(verdict.edges)}")
     if verdict.suggested_guard:
@@ -23,8 +26,19 @@ def render_verdict(verdict: Verdict) -> str:
     if verdict.mend:
         lines.append(f"  nearest rule that holds: {verdict.mend}")
     elif verdict.status == REFUTED and not verdict.suggested_guard:
-        lines.append("  nearest rule that holds: none was found by changing a fill or adding a guard")
+        lines.append("  nearest rule that holds: none was found by a small change of the substitute or a guard")
     return "\n".join(lines)
+
+
+def _shown(evidence: Evidence) -> list[str]:
+    """One line, but for what is said of each format."""
+    if not evidence.rung.startswith("5 error"):
+        return [f"  rung {evidence.rung}: {evidence.detail}"]
+    place, _, formats = evidence.detail.partition(": ")
+    return [
+        f"  rung {evidence.rung}: {place}, u the unit roundoff, S the sum of absolute values",
+        *(f"    {row}" for row in formats.split("; ")),
+    ]
 
 
 def _table(example: Counterexample) -> list[str]:

@@ -78,13 +78,13 @@ class FormatBound:
 
     def __str__(self) -> str:
         errors = (
-            f"error of match {self.stock[0]:.2g}u rms, {self.stock[1]:.3g}u at most; of substitute {self.ours[0]:.2g}u, {self.ours[1]:.3g}u"
+            f"error of match {self.stock[0]:.2g}u rms, {self.stock[1]:.3g}u at most, of substitute {self.ours[0]:.2g}u, {self.ours[1]:.3g}u"
         )
         if self.counts is None:
-            return f"{self.format}: no bound is proved; {errors}"
+            return f"{self.format}: no bound is proved, {errors}"
         left, right = self.counts
         where = " where no divisor has lost three bits" if self.divides else ""
-        return f"{self.format}: |match - substitute| <= ({_short(left)} + {_short(right)})·u·S{where} proved, {self.measured:.2g}·u·S measured; {errors}"
+        return f"{self.format}: |match - substitute| <= ({_short(left)} + {_short(right)})·u·S{where} proved, {self.measured:.2g}·u·S measured, {errors}"
 
 
 def _short(count: float) -> str:
