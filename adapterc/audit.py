@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from adapterc.attach import attach, rules_of
-from adapterc.capturing import ModelGraph, graphs_of_loaded
+from adapterc.capturing import ModelGraph
 from adapterc.coverage import Library, apply_library
+from adapterc.decoding import all_graphs
 from adapterc.dsl.adapter import Adapter, Require
 from adapterc.dsl.loader import load_all
 from adapterc.gaps import profile_named
-from adapterc.inputs import seeded_inputs
 from adapterc.models import load
 from adapterc.obstacles import Compiler
 from adapterc.population import population, representative
@@ -98,7 +98,7 @@ def audit_specs(
 
 def _graphs(models: Sequence[str], families: int) -> tuple[list[ModelGraph], tuple[str, ...]]:
     loaded = [load(text) for text in models] if models else [representative(k.architecture) for k in population() if k.ops][:families]
-    graphs = [graph for model in loaded for graph in graphs_of_loaded(model, seeded_inputs(model))]
+    graphs = [graph for model in loaded for graph in all_graphs(model)[0]]
     return graphs, tuple(model.source.text.removeprefix("config:") for model in loaded)
 
 
@@ -148,7 +148,9 @@ def _finding(
     if changed:
         return found(CHANGED, f"Transformers {transformers.__version__} has other text than it was proved against: {', '.join(changed)}")
     if asked_all and not fired.get(adapter.name) and not all(isinstance(rule, Require) for rule in adapter.rules):
-        return found(DEAD, "it fires in the prefill of none of the families asked; name a model with --model to ask another")
+        return found(
+            DEAD, "it fires in the forward and the decode step of none of the families asked; name a model with --model to ask another"
+        )
     if adapter.gap is None:
         return found(STAYS, "hardware: it is for no gap that a release closes")
     if left.get(adapter.gap):

@@ -27,11 +27,15 @@ HALVES = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class ModelGraph:
-    """One graph of a model. `layouts`: device layouts of the inputs that do not have the default one, by placeholder name."""
+    """One graph of a model. `layouts`: device layouts of the inputs that do not have the default one, by placeholder name.
+
+    `step`: "forward" for a whole input without a cache, "decode" for one token on a filled static cache.
+    """
 
     captured: CapturedGraph
     layouts: Mapping[str, DeviceLayout]
     config: transformers.PretrainedConfig
+    step: str = "forward"
 
 
 @dataclass
@@ -56,21 +60,25 @@ def model_graphs(model: transformers.PreTrainedModel, inputs: Mapping[str, torch
     """
     failure = ""
     for dtype in HALVES:  # some models branch on float16 values (clamps against overflow), which no graph can hold
-        recorder = _Recorder()
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         twin = fake_twin(model, mode, dtype)
         try:
-            with mode, torch.no_grad(), _fresh_dynamo():
-                torch.compile(twin, backend=recorder, dynamic=False)(**fake_inputs(twin, inputs, dtype))
+            with mode, torch.no_grad(), fresh_dynamo():
+                return traced(twin, fake_inputs(twin, inputs, dtype), model.config)
         except Exception as error:  # a model's own forward may raise anything
             failure = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-            continue
-        return tuple(ModelGraph(graph, weight_layouts(graph, twin), model.config) for graph in recorder.graphs if _has_work(graph))
     raise UserError("ADC601", f"{name}: its forward cannot be traced to a graph: {failure}", "run it on CPU first with the same inputs")
 
 
+def traced(twin: nn.Module, given: Mapping[str, Any], config: transformers.PretrainedConfig) -> tuple[ModelGraph, ...]:
+    """The graphs of one call on fakes, inside their mode. Raises whatever the model's forward does."""
+    recorder = _Recorder()
+    torch.compile(twin, backend=recorder, dynamic=False)(**given)
+    return tuple(ModelGraph(graph, weight_layouts(graph, twin), config) for graph in recorder.graphs if _has_work(graph))
+
+
 @contextlib.contextmanager
-def _fresh_dynamo() -> Iterator[None]:
+def fresh_dynamo() -> Iterator[None]:
     torch._dynamo.reset()
     try:
         yield

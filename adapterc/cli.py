@@ -60,6 +60,10 @@ def check(
     examples: Annotated[
         int | None, typer.Option("--examples", min=0, help="How many examples Hypothesis draws for each rule; 6 or 12 unless told.")
     ] = None,
+    models: Annotated[
+        list[str] | None, typer.Option("--model", help="Also put the patches on this model (a folder or a config: spec), as a whole.")
+    ] = None,
+    families: Annotated[bool, typer.Option("--families", help="Also put the patches on tiny models of five families.")] = False,
     as_pytest: Annotated[bool, typer.Option("--pytest", help="Run one pytest test a rule and rung.")] = False,
     watching: Annotated[
         bool, typer.Option("--watch", help="Check each spec again when it is saved, until Ctrl-C; with --json one object a line.")
@@ -77,10 +81,17 @@ def check(
             certify.write(report, certificates)
         return report
 
+    def whole_models() -> Report:
+        from adapterc.check_model import FAMILIES, check_models
+
+        return check_models(find(specs or ()), models or (), FAMILIES if families else ())
+
     if as_pytest:
         run_pytest(specs or (), as_json)
     elif watching:
         watch_specs(specs or (), as_json)
+    elif models or families:
+        run("check", as_json, whole_models)
     elif replay is not None:
         run("check", as_json, lambda: certify.replay_all(find(specs or ()), replay))
     else:
@@ -244,7 +255,7 @@ def list_adapters(specs: Specs = None, as_json: Json = False) -> None:
 
 
 @app.command(
-    epilog="Examples: `adapterc gaps config:gpt2,n_layer=1` · `adapterc gaps ./my-model --as issue` · `adapterc gaps --all --top 10`"
+    epilog="Examples: `adapterc gaps config:gpt2,n_layer=1` · `adapterc gaps ./my-model --as issue` · `adapterc gaps --all --top 40 --store gaps.sqlite`"
 )
 def gaps(
     models: Annotated[
@@ -257,13 +268,28 @@ def gaps(
         bool, typer.Option("--all", help="Rank the gaps of the most downloaded architectures by the models they block.")
     ] = False,
     top: Annotated[int, typer.Option("--top", min=1, help="With --all: how many architectures, the most frequent first.")] = 20,
+    patched: Annotated[bool, typer.Option("--patched", help="Only what stays when all adapters are applied.")] = False,
+    store: Annotated[
+        Path, typer.Option("--store", help="With --all: SQLite file of the answers; what is in it is not asked again.")
+    ] = Path("gaps.sqlite"),
+    seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="With --all: begin no further architecture after this.")] = None,
     as_json: Json = False,
 ) -> None:
     """List everything that does not lower, runs on the CPU or is a known fault: in one run, each with a program that fails alone."""
-    from adapterc.gaps import gaps_of
-    from adapterc.specs import find
 
-    run("gaps", as_json, lambda: gaps_of(models or (), find(spec or ()), profile, form=form, everything=everything, top=top))
+    def workflow() -> Report:
+        from adapterc.specs import find
+
+        if everything:
+            from adapterc.gap_ranking import rank_gaps
+
+            return rank_gaps(find(spec or ()), profile, top=top, patched=patched, store=store, seconds=seconds)
+
+        from adapterc.gaps import gaps_of
+
+        return gaps_of(models or (), find(spec or ()), profile, form=form, patched=patched)
+
+    run("gaps", as_json, workflow)
 
 
 @app.command(epilog="Examples: `adapterc why gelu_new.cube config:gpt2,n_layer=1` · `adapterc why rope.halves ./my-model --json`")

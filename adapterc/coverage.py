@@ -62,11 +62,16 @@ def apply_library(graph: ModelGraph, adapters: Sequence[Adapter], profile: Profi
 def coverage(place: Place, graph: ModelGraph, library: Library) -> Coverage:
     """Who removes this obstacle of the stock graph."""
     if not any(_same(place, other) for other in library.left):
-        changed = tuple(name for name, attached in library.alone.items() if _changes(place, graph, attached))
+        changed = changed_by(place, graph, library)
         if changed:
             return Coverage(by=changed)
     template, near = _nearest(place, graph, library)
     return Coverage(template=template, near=near)
+
+
+def changed_by(place: Place, graph: ModelGraph, library: Library) -> tuple[str, ...]:
+    """The adapters that each by itself make something else of the place."""
+    return tuple(name for name, attached in library.alone.items() if _changes(place, graph, attached))
 
 
 def _same(place: Place, other: Place) -> bool:

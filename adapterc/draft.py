@@ -19,12 +19,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from adapterc.attach import attach, rules_of
 from adapterc.candidates import Candidate, about, library, power_candidates
-from adapterc.capturing import DEVICE, ModelGraph, graphs_of_loaded
+from adapterc.capturing import DEVICE, ModelGraph
 from adapterc.codegen.runtime.graph import packet, placeholder_kinds
 from adapterc.codegen.runtime.match import Matcher
 from adapterc.codegen.runtime.pattern import Pattern
 from adapterc.codegen.runtime.rewrite import weight_only
 from adapterc.codegen.runtime.rules import Rewrite
+from adapterc.coverage import ops_of
+from adapterc.decoding import all_graphs
 from adapterc.dsl.adapter import Adapter
 from adapterc.dsl.ast import Name
 from adapterc.dsl.check import check_types
@@ -32,10 +34,9 @@ from adapterc.dsl.diagnostics import SpecError
 from adapterc.dsl.loader import load_text
 from adapterc.dsl.types import RestDims, ScalarType, TensorType, Type
 from adapterc.errors import UserError
-from adapterc.gaps import profile_named
-from adapterc.inputs import seeded_inputs
+from adapterc.gaps import identity, profile_named
 from adapterc.models import load
-from adapterc.obstacles import Compiler, Place, find
+from adapterc.obstacles import Compiler, Place, all_places, find
 from adapterc.spyre_runtime.profile import Profile
 from adapterc.spyre_runtime.refusal import Refusal
 from adapterc.subgraph import part
@@ -151,15 +152,14 @@ class Site:
 
 
 def _site(gap: str, model: str, profile: Profile) -> Site:
-    loaded = load(model)
-    number = 0
+    seen: set[tuple[object, ...]] = set()
     compiler = Compiler(profile)
-    for graph in graphs_of_loaded(loaded, seeded_inputs(loaded)):
-        for place in find(graph.captured.module, graph.layouts, profile, compiler):
-            number += 1
-            if gap == f"G{number}":
+    for graph in all_graphs(load(model))[0]:
+        for place in all_places(graph.captured.module, graph.layouts, compiler):
+            seen.add(identity(place.obstacle, ops_of(place)))
+            if gap == f"G{len(seen)}":
                 return Site(graph, place)
-    raise UserError("ADC605", f"{model} has no gap {gap}; it has {number}", "take a number that `adapterc gaps` prints for this model")
+    raise UserError("ADC605", f"{model} has no gap {gap}; it has {len(seen)}", "take a number that `adapterc gaps` prints for this model")
 
 
 def _at_site(site: Site, known: Sequence[Candidate], profile: Profile) -> Iterator[Candidate]:

@@ -7,19 +7,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-from adapterc.capturing import ModelGraph, graphs_of_loaded
-from adapterc.coverage import Coverage, Library, apply_library, coverage, ops_of
+from adapterc.capturing import ModelGraph
+from adapterc.coverage import Coverage, Library, apply_library, changed_by, coverage, ops_of
+from adapterc.decoding import all_graphs
 from adapterc.dsl.adapter import Adapter
 from adapterc.dsl.loader import load_all
 from adapterc.errors import UserError
-from adapterc.inputs import seeded_inputs
+from adapterc.gap_report import gap_table, issue_text, short
+from adapterc.known_faults import FAULT
 from adapterc.models import Loaded, load
-from adapterc.obstacles import FALLBACK, Compiler, Place, find
-from adapterc.population import models_with, population, representative
+from adapterc.obstacles import FALLBACK, Compiler, Place, all_places, known_faults
+from adapterc.population import models_with
 from adapterc.reproducer import Reproducer, reproduce
 from adapterc.spyre_runtime.profile import Profile, load_profile
+from adapterc.spyre_runtime.refusal import Obstacle
 from adapterc.subgraph import shape_text
 
 FORMS = ("table", "issue")
@@ -27,34 +29,42 @@ FORMS = ("table", "issue")
 
 @dataclass(frozen=True)
 class Gap:
-    """One obstacle of one model. `blocks`: models of the population whose graph has its ops, so the most that it can block."""
+    """One obstacle of one model. `graphs`: the steps that have it ("forward", "decode"). `places`: how often the graph has it.
+
+    `blocks`: models of the population whose graph has its ops, so the most that it can block.
+    """
 
     id: str
     model: str
-    place: Place
+    graphs: tuple[str, ...]
+    obstacle: Obstacle
+    ops: tuple[str, ...]
     shapes: tuple[str, ...]
+    places: int
     blocks: int
     coverage: Coverage
     reproducer: Reproducer
 
     @property
     def blocking(self) -> bool:
-        """Whether it stops the model, as opposed to slowing it down."""
-        return not self.place.obstacle.kind.startswith(FALLBACK)
+        """Whether it stops the model, as opposed to slowing it down or making its numbers wrong."""
+        return not self.obstacle.kind.startswith((FALLBACK, FAULT))
 
     def to_json(self) -> Mapping[str, object]:
-        obstacle = self.place.obstacle
+        obstacle = self.obstacle
         return {
             "id": self.id,
             "model": self.model,
+            "graphs": list(self.graphs),
             "kind": obstacle.kind,
             "verdict": obstacle.verdict,
+            "blocking": self.blocking,
             "op": obstacle.op,
-            "ops": list(ops_of(self.place)),
+            "ops": list(self.ops),
             "shapes": list(self.shapes),
             "why": obstacle.message,
             "source": obstacle.source,
-            "places": len(self.place.sites),
+            "places": self.places,
             "profile_gap": obstacle.gap,
             "profile_fault": obstacle.fault,
             "blocks_models": self.blocks,
@@ -67,21 +77,40 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class GapsReport:
-    """`remaining`: per model, what the compiler still has against it once all adapters are applied."""
+class ModelGaps:
+    """What one model gives. `left`: what the compiler still has against it with all adapters. `untraced`: why its decode step is missing, if it is."""
 
-    profile: str
+    model: str
     gaps: tuple[Gap, ...]
-    remaining: Mapping[str, tuple[str, ...]]
+    left: tuple[str, ...]
+    untraced: str = ""
+
+
+@dataclass(frozen=True)
+class GapsReport:
+    profile: str
+    models: tuple[ModelGaps, ...]
     as_issue: bool = False
 
     @property
     def ok(self) -> bool:
         return True  # a list of gaps is an answer, not a failure
 
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        return tuple(gap for model in self.models for gap in model.gaps)
+
+    @property
+    def remaining(self) -> Mapping[str, tuple[str, ...]]:
+        return {model.model: model.left for model in self.models}
+
     def to_json(self) -> Mapping[str, object]:
-        remaining = {model: list(texts) for model, texts in self.remaining.items()}
-        return {"profile": self.profile, "gaps": [gap.to_json() for gap in self.gaps], "remaining_with_adapters": remaining}
+        return {
+            "profile": self.profile,
+            "gaps": [gap.to_json() for gap in self.gaps],
+            "remaining_with_adapters": {model.model: list(model.left) for model in self.models},
+            "untraced": {model.model: model.untraced for model in self.models if model.untraced},
+        }
 
     def show(self, console: Console) -> None:
         if self.as_issue:
@@ -90,34 +119,24 @@ class GapsReport:
             return
         console.print(gap_table(self.gaps))
         for gap in self.gaps:
-            console.print(f"\n[bold]{gap.id}[/] {gap.place.obstacle.message}", soft_wrap=True)
+            console.print(f"\n[bold]{gap.id}[/] {gap.obstacle.message}", soft_wrap=True)
             console.print(gap.reproducer.text, markup=False, soft_wrap=True)
-        for model, texts in self.remaining.items():
-            left = "nothing is left" if not texts else f"{len(texts)} left: {'; '.join(texts)}"
-            console.print(f"\n{model} with all adapters: {left}", markup=False, soft_wrap=True)
+        for model in self.models:
+            left = "nothing is left" if not model.left else f"{len(model.left)} left: {'; '.join(model.left)}"
+            console.print(f"\n{model.model} with all adapters: {left}", markup=False, soft_wrap=True)
+            if model.untraced:
+                console.print(f"its decode step was not looked at: {model.untraced}", markup=False, soft_wrap=True)
 
 
-def gaps_of(
-    models: Sequence[str], specs: Sequence[Path], profile: str, *, form: str = "table", everything: bool = False, top: int = 20
-) -> GapsReport:
-    """Find the gaps of each model, or of the `top` architectures of the population. Raises UserError ADC508, ADC602, ADC603 and what loading raises."""
-    if not models and not everything:
+def gaps_of(models: Sequence[str], specs: Sequence[Path], profile: str, *, form: str = "table", patched: bool = False) -> GapsReport:
+    """Find the gaps of each model; `patched`: those that stay with all adapters. Raises UserError ADC508, ADC602, ADC603 and what loading raises."""
+    if not models:
         raise UserError("ADC602", "no model is named", "name one, or use --all for the population")
     if form not in FORMS:
         raise UserError("ADC603", f"--as {form} is no form of the report", f"choose {' or '.join(FORMS)}")
     backend = profile_named(profile)
-    adapters = load_all(specs)
-    loaded = [load(text) for text in models]
-    if everything:
-        loaded += [representative(kind.architecture) for kind in population()[:top] if kind.ops]
-    found: list[Gap] = []
-    remaining: dict[str, tuple[str, ...]] = {}
-    for model in loaded:
-        gaps, left = model_gaps(model, adapters, backend)
-        found += gaps
-        remaining[model.source.text] = left
-    ranked = ranking(found) if everything else tuple(found)
-    return GapsReport(profile, ranked, remaining, form == "issue")
+    adapters, compiler = load_all(specs), Compiler(backend)
+    return GapsReport(profile, tuple(model_gaps(load(text), adapters, compiler, patched) for text in models), form == "issue")
 
 
 def profile_named(name: str) -> Profile:
@@ -127,83 +146,61 @@ def profile_named(name: str) -> Profile:
         raise UserError("ADC508", str(error), "choose one of those") from None
 
 
-def model_gaps(loaded: Loaded, adapters: Sequence[Adapter], profile: Profile) -> tuple[list[Gap], tuple[str, ...]]:
-    """The gaps of one model in the order of the compiler, and what is left with the adapters."""
-    compiler = Compiler(profile)
-    gaps: list[Gap] = []
+def model_gaps(loaded: Loaded, adapters: Sequence[Adapter], compiler: Compiler, patched: bool = False) -> ModelGaps:
+    """The gaps of one model: refusals and host steps in the order of the compiler, then known faults; with `patched` of the rewritten graphs."""
+    graphs, untraced = all_graphs(loaded)
+    found: list[Gap] = []
     left: list[str] = []
-    for graph in graphs_of_loaded(loaded, seeded_inputs(loaded)):
-        library = apply_library(graph, adapters, profile, compiler)
-        places = find(graph.captured.module, graph.layouts, profile, compiler)
-        gaps += _described(loaded.source.text, places, graph, library, profile, len(gaps))
-        left += [f"{place.obstacle.kind} at {_short(place.obstacle.source)}" for place in library.left]
-    return gaps, tuple(left)
+    for graph in graphs:
+        library = apply_library(graph, adapters, compiler.profile, compiler)
+        found += _of_patched(loaded, graph, library, compiler) if patched else _of_stock(loaded, graph, library, compiler)
+        left += [f"{place.obstacle.kind} at {short(place.obstacle.source)}" for place in library.left]
+    merged = [replace(gap, id=f"G{number}") for number, gap in enumerate(_merged(found), 1)]
+    return ModelGaps(loaded.source.text, tuple(merged), tuple(dict.fromkeys(left)), untraced)
 
 
-def _described(model: str, places: Sequence[Place], graph: ModelGraph, library: Library, profile: Profile, before: int) -> Iterator[Gap]:
-    for number, place in enumerate(places, before + 1):
-        inputs = [node.meta.get("val") for node in place.module.graph.find_nodes(op="placeholder")]
-        shapes = tuple(shape_text(value) for value in inputs if hasattr(value, "shape"))
-        yield Gap(
-            f"G{number}", model, place, shapes, models_with(ops_of(place)), coverage(place, graph, library), reproduce(place, profile.name)
-        )
+def _of_stock(loaded: Loaded, graph: ModelGraph, library: Library, compiler: Compiler) -> Iterator[Gap]:
+    module = graph.captured.module
+    after = known_faults(library.together.device, library.together.layouts, library.left, compiler)
+    for place in all_places(module, graph.layouts, compiler):
+        covered = coverage(place, graph, library)
+        if place.obstacle.kind.startswith(FAULT):
+            stands = any((p.obstacle.kind, p.obstacle.source) == (place.obstacle.kind, place.obstacle.source) for p in after)
+            covered = Coverage() if stands else Coverage(by=changed_by(place, graph, library))
+        yield _gap(loaded, graph, place, covered, compiler)
 
 
-def ranking(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
-    """One gap a kind and ops, weighed by the models of the architectures that it was found in, the heaviest first."""
-    weight = {f"config:{kind.architecture}": kind.models for kind in population()}
-    groups: dict[tuple[object, ...], list[Gap]] = {}
+def _of_patched(loaded: Loaded, graph: ModelGraph, library: Library, compiler: Compiler) -> Iterator[Gap]:
+    """What stays with the library: no adapter covers it."""
+    faults = known_faults(library.together.device, library.together.layouts, library.left, compiler)
+    for place in (*library.left, *faults):
+        yield _gap(loaded, graph, place, Coverage(), compiler)
+
+
+def _gap(loaded: Loaded, graph: ModelGraph, place: Place, covered: Coverage, compiler: Compiler) -> Gap:
+    inputs = [node.meta.get("val") for node in place.module.graph.find_nodes(op="placeholder")]
+    shapes = tuple(shape_text(value) for value in inputs if hasattr(value, "shape"))
+    ops = ops_of(place)
+    return Gap(
+        "", loaded.source.text, (graph.step,), place.obstacle, ops, shapes, len(place.sites), models_with(ops), covered,
+        reproduce(place, compiler.profile.name),
+    )  # fmt: skip
+
+
+def _merged(gaps: Sequence[Gap]) -> list[Gap]:
+    """The decode step has most of the forward's gaps again, at other shapes: one gap for both, covered if both are."""
+    found: dict[tuple[object, ...], Gap] = {}
     for gap in gaps:
-        groups.setdefault((gap.place.obstacle.kind, ops_of(gap.place)), []).append(gap)
-    merged = []
-    for group in groups.values():
-        names = sorted({gap.model for gap in group})
-        covered = (
-            group[0].coverage if all(gap.coverage.covered for gap in group) else next(g for g in group if not g.coverage.covered).coverage
-        )
-        merged.append(replace(group[0], model=", ".join(names), blocks=sum(weight.get(name, 0) for name in names), coverage=covered))
-    ordered = sorted(merged, key=lambda gap: (not gap.blocking, -gap.blocks))
-    return tuple(replace(gap, id=f"G{number}") for number, gap in enumerate(ordered, 1))
+        key = identity(gap.obstacle, gap.ops)
+        before = found.get(key)
+        if before is None:
+            found[key] = gap
+        else:
+            graphs = tuple(dict.fromkeys((*before.graphs, *gap.graphs)))
+            found[key] = replace(before, graphs=graphs, coverage=before.coverage if gap.coverage.covered else gap.coverage)
+    return list(found.values())
 
 
-def gap_table(gaps: Sequence[Gap]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("gap", "kind", "×", "at", "models"):
-        table.add_column(heading, no_wrap=heading != "kind", overflow="fold")
-    table.add_column("covered by", overflow="fold")
-    for gap in gaps:
-        obstacle = gap.place.obstacle
-        who = ", ".join(gap.coverage.by) if gap.coverage.covered else f"[yellow]none[/]; nearest {gap.coverage.template or '–'}"
-        table.add_row(gap.id, obstacle.kind, str(len(gap.place.sites)), _short(obstacle.source), f"≤ {gap.blocks}", who)
-    return table
-
-
-def issue_text(gap: Gap, profile: str) -> str:
-    """A report for the tracker of the compiler."""
-    obstacle = gap.place.obstacle
-    title = f"{obstacle.op}: {obstacle.kind} for {', '.join(gap.shapes)}"
-    confirmed = (
-        "The program below was run by itself and gives this answer." if gap.reproducer.confirmed else "Seen in the whole graph only."
-    )
-    return "\n".join(
-        (
-            f"### {title}",
-            "",
-            f"{obstacle.message[:1].upper()}{obstacle.message[1:]}.",
-            "",
-            f"- From: {_short(obstacle.source)} (Transformers), {len(gap.place.sites)} place(s) in {gap.model}",
-            f"- Profile: {profile}; stage: {obstacle.stage or 'unknown'}; verdict: {obstacle.verdict}",
-            f"- Models among the 20,000 most downloaded with these ops: up to {gap.blocks}",
-            f"- Workaround: {', '.join(gap.coverage.by) if gap.coverage.covered else 'none known'}",
-            "",
-            confirmed,
-            "```python",
-            gap.reproducer.text,
-            "```",
-            "",
-        )
-    )
-
-
-def _short(source: str) -> str:
-    return "/".join(source.rsplit("/", 2)[-2:])
+def identity(obstacle: Obstacle, ops: Sequence[str]) -> tuple[object, ...]:
+    """What makes two places of a model the same gap, and so gives them the same number."""
+    return obstacle.kind, obstacle.source, tuple(ops)

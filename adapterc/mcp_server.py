@@ -28,11 +28,14 @@ def answered(command: str, workflow: Callable[[], Report]) -> Result:
     return {"command": command, "ok": report.ok, **report.to_json()}
 
 
-def gaps(model: str, profile: str = PROFILE, spec_files: Sequence[str] = ()) -> Result:
-    """Everything in a model that does not lower or falls back, with source line, reproducer, covering adapter or nearest template."""
+def gaps(model: str, profile: str = PROFILE, spec_files: Sequence[str] = (), patched: bool = False) -> Result:
+    """Everything in a model that does not lower, falls back or is a known fault, with source line, reproducer, covering adapter or nearest template.
+
+    `patched`: only what stays when the adapters are applied.
+    """
     from adapterc.gaps import gaps_of
 
-    return answered("gaps", lambda: gaps_of([model], specs.find(spec_files), profile))
+    return answered("gaps", lambda: gaps_of([model], specs.find(spec_files), profile, patched=patched))
 
 
 def draft(gap: str, model: str | None = None, output: str | None = None, name: str | None = None, profile: str = PROFILE) -> Result:

@@ -2,17 +2,22 @@
 
 The compiler stops at the first obstacle. Here the place is cut out, as if it were mended: its value becomes an input and its operands outputs,
 and the compiler is asked again, until it takes the rest. A place that repeats in every layer is found once and cut out everywhere.
+
+`frontend.refusals` also goes on behind an obstacle, in one pass, by guessing a mended form (a host step, a default layout). It serves a count; for
+the work here it gives less: what it says behind the first obstacle depends on the guess (an op that is guessed wrong can stop Inductor's own
+lowering), it knows no smallest part, and of GPT-2's prefill and decode graphs it lists no obstacle that cutting out does not find.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from torch import fx
 
 from adapterc.codegen.runtime.graph import packet
+from adapterc.known_faults import FAULT, fault_obstacles
 from adapterc.spyre_runtime.frontend import Compilation, compile_graph
 from adapterc.spyre_runtime.ir import DeviceLayout, OpKind
 from adapterc.spyre_runtime.profile import Profile
@@ -64,7 +69,12 @@ class Compiler:
         answer = self.ask(module, layouts)
         if isinstance(answer, Refusal):
             return answer.obstacle.kind == kind
-        return any(obstacle.kind == kind for obstacle in quiet_obstacles(answer))
+        return any(obstacle.kind == kind for obstacle in asked_for(answer, kind, self.profile))
+
+
+def asked_for(compilation: Compilation, kind: str, profile: Profile) -> Iterator[Obstacle]:
+    """The obstacles of a compiled graph among which `kind` would be."""
+    return fault_obstacles(compilation, profile) if kind.startswith(FAULT) else quiet_obstacles(compilation)
 
 
 def quiet_obstacles(compilation: Compilation) -> Iterator[Obstacle]:
@@ -101,6 +111,29 @@ def find(
     return tuple(places)
 
 
+def all_places(module: fx.GraphModule, layouts: Mapping[str, DeviceLayout], compiler: Compiler) -> Iterator[Place]:
+    """What is refused or runs on the host, in the order of the compiler, then documented faults of the device."""
+    places = find(module, layouts, compiler.profile, compiler)
+    yield from places
+    yield from known_faults(module, layouts, places, compiler)
+
+
+def known_faults(
+    module: fx.GraphModule, layouts: Mapping[str, DeviceLayout], places: Sequence[Place], compiler: Compiler
+) -> tuple[Place, ...]:
+    """Where the graph, with the refused places cut out, meets documented device faults; `places` as `find` gave them for the same graph."""
+    gone = {name for place in places if not _quiet(place.obstacle) for name in place.sites}
+    cut = {node for node in module.graph.nodes if node.name in gone}
+    answer = compiler.ask(_without(module, cut), layouts)
+    if isinstance(answer, Refusal):
+        return ()
+    return tuple(_distinct(module, cut, layouts, fault_obstacles(answer, compiler.profile), compiler))
+
+
+def _quiet(obstacle: Obstacle) -> bool:
+    return obstacle.kind.startswith((FALLBACK, FAULT)) or obstacle.kind == SPAN
+
+
 def _without(module: fx.GraphModule, cut: set[fx.Node]) -> fx.GraphModule:
     """The graph with the values of `cut` as inputs and their operands as outputs."""
     (end,) = module.graph.find_nodes(op="output")
@@ -114,11 +147,20 @@ def _without(module: fx.GraphModule, cut: set[fx.Node]) -> fx.GraphModule:
 def _quiet_places(
     module: fx.GraphModule, cut: set[fx.Node], layouts: Mapping[str, DeviceLayout], compilation: Compilation, compiler: Compiler
 ) -> Iterator[Place]:
-    seen: set[str] = set()
-    for obstacle in quiet_obstacles(compilation):
+    yield from _distinct(module, cut, layouts, quiet_obstacles(compilation), compiler)
+
+
+def _distinct(
+    module: fx.GraphModule, cut: set[fx.Node], layouts: Mapping[str, DeviceLayout], obstacles: Iterable[Obstacle], compiler: Compiler
+) -> Iterator[Place]:
+    """One place for all sites of an obstacle."""
+    seen: set[tuple[str, str]] = set()
+    for obstacle in obstacles:
+        if (obstacle.kind, obstacle.node) in seen:
+            continue
         place = _locate(module, cut, layouts, obstacle, compiler)
-        if place.nodes[-1] not in seen:
-            seen.update(place.sites)
+        if (obstacle.kind, place.nodes[-1]) not in seen:
+            seen.update((obstacle.kind, site) for site in (*place.sites, obstacle.node))
             yield place
 
 
@@ -127,12 +169,24 @@ def _locate(
 ) -> Place:
     stop = frozenset(cut)
     chosen = _near(module, stop, layouts, obstacle, compiler) or _by_prefix(module, stop, layouts, obstacle, compiler)
+    return _described(module, chosen, layouts, obstacle, compiler)
+
+
+def _described(
+    module: fx.GraphModule, chosen: Sequence[fx.Node], layouts: Mapping[str, DeviceLayout], obstacle: Obstacle, compiler: Compiler
+) -> Place:
     nodes = _smaller(module, chosen, layouts, obstacle, compiler)
     alone = part(module, nodes, results_of(nodes))
     answer = compiler.ask(alone, layouts)
-    found = answer.obstacle if isinstance(answer, Refusal) else next(o for o in quiet_obstacles(answer) if o.kind == obstacle.kind)
+    found = (
+        answer.obstacle
+        if isinstance(answer, Refusal)
+        else next(o for o in asked_for(answer, obstacle.kind, compiler.profile) if o.kind == obstacle.kind)
+    )
     last = nodes[-1]
-    facts = found.at(gap=obstacle.gap, fault=obstacle.fault, source=source_line(last), op=packet(last) or str(last.target))
+    # An answer that is remembered may be from another graph with the same structure: where it stands is said here.
+    facts = replace(found, gap=obstacle.gap, fault=obstacle.fault, node=last.name, source=source_line(last) or obstacle.source)
+    facts = facts.at(op=packet(last) or str(last.target))
     return Place(facts, tuple(n.name for n in nodes), alone, layouts, _sites(module, nodes, layouts))
 
 

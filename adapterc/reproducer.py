@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from typing import Any
 
 import torch
 from torch import fx
 
-from adapterc.obstacles import FALLBACK, SPAN, Place, quiet_obstacles
+from adapterc.known_faults import FAULT
+from adapterc.obstacles import FALLBACK, SPAN, Place, asked_for
 from adapterc.spyre_runtime.backend import clear_compile_log, compile_log
 from adapterc.spyre_runtime.ir import DeviceLayout
+from adapterc.spyre_runtime.profile import load_profile
 from adapterc.spyre_runtime.refusal import Refusal
 from adapterc.spyre_runtime.settings import settings
 
@@ -123,8 +126,9 @@ def _literal(value: Any, names: Mapping[fx.Node, str]) -> str:
     return repr(value) if not isinstance(value, (torch.dtype, torch.layout, torch.memory_format)) else str(value)
 
 
+@cache
 def confirms(text: str, kind: str, profile: str) -> bool:
-    """Run the program on the simulator; whether the compiler's answer is `kind`: a refusal, a host step or a span."""
+    """Run the program on the simulator; whether the compiler's answer is `kind`: a refusal, a host step, a span or a known fault."""
     torch._dynamo.reset()
     clear_compile_log()
     with settings(profile=profile), torch.no_grad(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
@@ -132,7 +136,8 @@ def confirms(text: str, kind: str, profile: str) -> bool:
             exec(compile(text, "<reproducer>", "exec"), {})
         except Refusal as refusal:
             return refusal.obstacle.kind == kind
-        if kind.startswith(FALLBACK) or kind == SPAN:
-            found = [o.kind for r in compile_log() if r.compilation is not None for o in quiet_obstacles(r.compilation)]
-            return kind in found
+        if kind.startswith((FALLBACK, FAULT)) or kind == SPAN:
+            backend = load_profile(profile)
+            compiled = [record.compilation for record in compile_log() if record.compilation is not None]
+            return any(obstacle.kind == kind for compilation in compiled for obstacle in asked_for(compilation, kind, backend))
     return False
