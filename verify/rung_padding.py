@@ -19,6 +19,7 @@ from adapterc.dsl.ast import Sequence as Items
 from adapterc.dsl.ops import bind, lookup, map_children, substitute
 from adapterc.dsl.printer import to_text
 from adapterc.dsl.types import RestDims, TensorType, Type
+from adapterc.verify.cases import spaced
 from adapterc.verify.claim import Claim, attribute_choices, conjuncts
 from adapterc.verify.compare import admitted, in_format, over_reals, test_format
 from adapterc.verify.instances import Instance, instances
@@ -33,6 +34,7 @@ POISONS: Mapping[str, Expr] = {
     "inf": Name("inf"),
     "NaN": Name("nan"),
 }
+MOST_ROOTS = 6
 NORMS = frozenset({"layer_norm", "rms_norm", "group_norm", "mean", "var", "std", "normalize"})
 
 
@@ -110,13 +112,15 @@ def _is_vocabulary(rule: Pad) -> bool:
 
 
 def tolerances(rule: Pad, adapter: Adapter | None = None) -> tuple[Tolerance, ...]:
-    """For each grown tensor, the poisons that no real lane sees."""
+    """For each grown tensor, the poisons that no real lane sees. A lane that may hold NaN may hold anything."""
     found = []
     for name, kind in rule.where:
         if grows(kind, rule.dim):
-            found.append(
-                Tolerance(name, tuple(label for label, poison in POISONS.items() if _ignored(pad_claims(rule, adapter, {name: poison})[0])))
-            )
+
+            def ignores(label: str, name: str = name) -> bool:
+                return _ignored(pad_claims(rule, adapter, {name: POISONS[label]})[0])
+
+            found.append(Tolerance(name, tuple(POISONS) if ignores("NaN") else tuple(p for p in POISONS if p != "NaN" and ignores(p))))
     return tuple(found)
 
 
@@ -138,10 +142,11 @@ def _ignored(claim: Claim) -> bool:
 def _same(instance: Instance) -> bool:
     if not instance.pairs or all(a is b for a, b in instance.pairs):
         return True
-    batch = draw(instance, 5, 2)
+    # The ladder proves the declared fill on all elements; for the others a few elements and samples show a leak.
+    batch, roots = draw(instance, 5, 1), spaced(instance.pairs, MOST_ROOTS)
     usual = (batch.kind != NONFINITE) & admitted(instance, batch)
-    real = over_reals(instance, instance.pairs, batch).apart.any(axis=0) & usual
-    parted = in_format(instance.pairs, batch, test_format(instance))
+    real = over_reals(instance, roots, batch).apart.any(axis=0) & usual
+    parted = in_format(roots, batch, test_format(instance))
     broken = (np.isfinite(parted.left) & ~np.isfinite(parted.right)).any(axis=0) & usual & (batch.kind < 2)
     return not (real.any() or broken.any())
 
