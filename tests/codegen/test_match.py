@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from adapterc.codegen.runtime import Dim, Match, Matcher, Miss, Pattern, Rest, Scalar, Tensor, op
-from adapterc.codegen.runtime.sizes import evaluate
+from adapterc.codegen.runtime.sizes import evaluate, solve
 
 X, Y = torch.randn(3, 4), torch.randn(3, 4)
 
@@ -151,3 +151,41 @@ def test_scalars_are_bound(graphed: Any) -> None:
     found = at_end(graphed(lambda a: torch.exp(a) * 0.125, X), op("exp", x()) * Scalar("s"))
     assert isinstance(found, Match)
     assert found.captures["s"] == 0.125
+
+
+@pytest.mark.parametrize(
+    ("size", "found", "solution"),
+    [
+        (Dim("r") * Dim("p"), 12, ("r", 3)),
+        (Dim("p") * Dim("r"), 12, ("r", 3)),
+        (Dim("r") + Dim("p"), 12, ("r", 8)),
+        (Dim("r") - Dim("p"), 12, ("r", 16)),
+        (Dim("p") - Dim("r"), 1, ("r", 3)),
+        (Dim("r") / Dim("p"), 12, ("r", 48)),
+        (2 * Dim("r") + 1, 7, ("r", 3)),
+        (Dim("r") * Dim("p"), 13, None),  # no whole number
+        (Dim("r") * Dim("q"), 12, None),  # two names
+        (Dim("r") // Dim("p"), 3, None),  # several numbers
+        (Dim("p") * 0 * Dim("r"), 0, None),  # every number
+    ],
+)
+def test_a_size_follows_from_an_expression_where_it_is_the_only_unknown(size: Dim, found: int, solution: object) -> None:
+    assert solve(size, found, {"p": 4}) == solution
+
+
+def test_windows_of_an_image_bind_how_many_there_are(graphed: Any) -> None:
+    image, weight = torch.randn(2, 3, 8, 12), torch.randn(5, 3, 4, 4)
+    pattern = op(
+        "conv2d",
+        Tensor("x", "float", (Dim("n"), Dim("c"), Dim("r") * Dim("p"), Dim("z") * Dim("q"))),
+        Tensor("w", "float", (Dim("o"), Dim("c"), Dim("p"), Dim("q"))),
+        stride=[Dim("p"), Dim("q")],
+    )
+    found = at_end(graphed(lambda a, b: F.conv2d(a, b, stride=4), image, weight), pattern)
+    assert isinstance(found, Match)
+    assert (found.sizes["r"], found.sizes["z"]) == (2, 3)
+    padded = at_end(graphed(lambda a, b: F.conv2d(a, b, stride=4, padding=2), image, weight), pattern)
+    assert isinstance(padded, Miss)
+    uneven = at_end(graphed(lambda a, b: F.conv2d(a, b, stride=4), torch.randn(2, 3, 9, 12), weight), pattern)
+    assert isinstance(uneven, Miss)
+    assert "no whole" in uneven.clause
