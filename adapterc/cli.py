@@ -347,9 +347,14 @@ def draft(
     run("draft", as_json, lambda: draft_gap(gap, find(()), profile, model=model, name=name, output=output))
 
 
-@app.command(epilog="Examples: `adapterc diagnose ./my-model` · `adapterc diagnose config:bert,num_hidden_layers=2 --fault exp-floor`")
+@app.command(
+    epilog="Examples: `adapterc diagnose ./my-model` · `adapterc diagnose config:bert,num_hidden_layers=2 --fault exp-floor` · `adapterc diagnose plan:bert.json --fault exp-floor`"
+)
 def diagnose(
-    model: Model,
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL|PLAN", help="A model folder, a config: spec, or `plan:FILE.json` that `adapterc run --plan` wrote."),
+    ],
     fault: Annotated[
         list[str] | None, typer.Option("--fault", help="A device fault of the profile to simulate; may be given several times.")
     ] = None,

@@ -20,7 +20,7 @@ from adapterc.reproducer import program_text
 from adapterc.spyre_runtime.dispatch import is_view
 from adapterc.spyre_runtime.execute_tiled import TiledProgram
 from adapterc.spyre_runtime.formats import NumberRules, carrier_dtype
-from adapterc.spyre_runtime.frontend import compile_graph
+from adapterc.spyre_runtime.frontend import Compilation, compile_graph
 from adapterc.spyre_runtime.ir import Op
 from adapterc.spyre_runtime.refusal import Refusal
 from adapterc.spyre_runtime.tile_ops import Memory
@@ -241,7 +241,9 @@ def _constant_errors(subject: Subject, position: int, memory: Memory) -> str:
 
 def _alone(subject: Subject, op: Op) -> tuple[fx.GraphModule, fx.Node] | None:
     """The op's node of the functional graph with the views above it, on materialised operands."""
-    module = subject.compilation.functional
+    if not isinstance(subject.source, Compilation):
+        return None
+    module = subject.source.functional
     root = next((node for node in module.graph.nodes if node.name == op.origin.node and node.op == "call_function"), None)
     if root is None or not isinstance(root.meta.get("val"), Tensor):
         return None

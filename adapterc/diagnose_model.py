@@ -19,11 +19,15 @@ from adapterc.errors import UserError
 from adapterc.gaps import profile_named
 from adapterc.inputs import choose
 from adapterc.models import Loaded, load
+from adapterc.plan_file import read_plans
+from adapterc.run_plan import PREFIX, SEED
 from adapterc.spyre_runtime.backend import CompiledGraph, clear_compile_log, compile_log, spyre
 from adapterc.spyre_runtime.faults import FAULTS
 from adapterc.spyre_runtime.formats import DEFAULT_RULES
 from adapterc.spyre_runtime.frontend import Compilation
-from adapterc.spyre_runtime.profile import Profile
+from adapterc.spyre_runtime.memory import host_tensor
+from adapterc.spyre_runtime.plan import Plan
+from adapterc.spyre_runtime.profile import Profile, load_profile
 from adapterc.spyre_runtime.refusal import Refusal
 from adapterc.spyre_runtime.settings import settings
 from adapterc.subject import subject_of
@@ -80,18 +84,55 @@ def lines(found: Diagnosis) -> Iterator[str]:
 def diagnose_source(
     text: str, specs: Sequence[Path], profile: str, faults: Sequence[str] = (), *, texts: Sequence[str] = (), ids: str | None = None
 ) -> DiagnoseReport:
-    """Raises UserError ADC607 where the device refuses the model, ADC608 for an unknown fault, and what loading and building raise."""
+    """Diagnose a model's graphs, or with `plan:FILE` those of a file that `adapterc run --plan` wrote, on the inputs that `adapterc run plan:` draws.
+
+    Raises UserError ADC607 where the device refuses the model, ADC608 for an unknown fault, ADC510 for a file that is no plan, and what loading and building raise.
+    """
+    if text.startswith(PREFIX):
+        return _plans(text, faults)
     backend = profile_named(profile)
-    unknown = sorted(set(faults) - (FAULTS.keys() & backend.faults.keys()))
-    if unknown:
-        raise UserError(
-            "ADC608", f"{profile} has no fault `{unknown[0]}`", f"choose among {', '.join(n for n in FAULTS if n in backend.faults)}"
-        )
+    _check_faults(backend, faults)
     loaded = load(text)
     with built(specs) as (_, package):
         graphs = device_graphs(loaded, choose(loaded, texts, ids), package.patched, backend)
     diagnoses = (diagnose_subject(subject_of(g.compilation, g.inputs, backend, DEFAULT_RULES, frozenset(faults))) for g in graphs)
     return DiagnoseReport(text, profile, tuple(faults), tuple(diagnoses))
+
+
+def _check_faults(profile: Profile, faults: Sequence[str]) -> None:
+    unknown = sorted(set(faults) - (FAULTS.keys() & profile.faults.keys()))
+    if unknown:
+        known = ", ".join(name for name in FAULTS if name in profile.faults)
+        raise UserError("ADC608", f"{profile.name} has no fault `{unknown[0]}`", f"choose among {known}")
+
+
+def _plans(text: str, faults: Sequence[str]) -> DiagnoseReport:
+    """The graphs of a file. Each is judged by the profile that it was planned for; weights are not in it, so inputs are drawn."""
+    saved = read_plans(Path(text.removeprefix(PREFIX)).expanduser())
+    found = []
+    for entry in saved:
+        profile = load_profile(entry.plan.profile)
+        _check_faults(profile, faults)
+        subject = subject_of(entry.plan, drawn_carriers(entry.plan), profile, DEFAULT_RULES, frozenset(faults))
+        found.append(diagnose_subject(subject))
+    return DiagnoseReport(text, saved[0].plan.profile if saved else "", tuple(faults), tuple(found))
+
+
+def drawn_carriers(plan: Plan) -> list[Tensor]:
+    """Seeded inputs as the device carries them, in the plan's order."""
+    generator = torch.Generator().manual_seed(SEED)
+    carriers = []
+    for name in plan.inputs:
+        buffer = plan.buffer(name)
+        carrier = host_tensor(buffer.size, buffer.stride, buffer.dtype)
+        if buffer.dtype.is_floating_point:
+            carrier.copy_(
+                torch.randn(buffer.size, generator=generator).half()
+            )  # half precision's values, which every float format here holds
+        else:
+            carrier.fill_(buffer.dtype is torch.bool)
+        carriers.append(carrier)
+    return carriers
 
 
 def device_graphs(loaded: Loaded, inputs: Mapping[str, Tensor], patched: Callable[[Any], Any], profile: Profile) -> tuple[DeviceGraph, ...]:

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from adapterc.spyre_runtime.execute_tiled import TiledProgram, link
+from adapterc.spyre_runtime.execute_tiled import TiledProgram, link_plan
 from adapterc.spyre_runtime.findings import Action, Check
 from adapterc.spyre_runtime.formats import NumberRules
 from adapterc.spyre_runtime.frontend import Compilation
 from adapterc.spyre_runtime.ir import Op
 from adapterc.spyre_runtime.link_tiles import Link, LinkedOp
 from adapterc.spyre_runtime.memory import from_sticks, host_tensor, layout_of
+from adapterc.spyre_runtime.plan import Plan
 from adapterc.spyre_runtime.profile import Profile
 from adapterc.spyre_runtime.tile_ops import Memory
 from adapterc.spyre_runtime.tiled_options import Padding, PartialSums, TiledOptions
@@ -32,9 +33,9 @@ Outputs = tuple[Tensor | None, ...]
 
 @dataclass
 class Subject:
-    """`device`: what is diagnosed. `expected`: the same plan done right. `inputs`: carriers in the plan's order. `runs`: whole runs so far."""
+    """`source`: the compiled graph, or a plan alone, behind which there is no graph to cut a program from. `device`: what is diagnosed. `expected`: the same plan done right. `inputs`: carriers in the plan's order. `runs`: whole runs so far."""
 
-    compilation: Compilation
+    source: Compilation | Plan
     profile: Profile
     rules: NumberRules
     expected: TiledProgram
@@ -65,7 +66,8 @@ class Subject:
 
     def op(self, position: int) -> Op:
         name = self.linked(position, self.expected).name
-        return next(op for op in self.compilation.padded.ops if op.name == name)
+        ops = self.source.padded.ops if isinstance(self.source, Compilation) else self.source.graph.ops
+        return next(op for op in ops if op.name == name)
 
     def before(self, position: int) -> Memory:
         """Device memory as the reference leaves it for the op at `position`, whose own output is allocated."""
@@ -105,20 +107,25 @@ def host_view(link: Link, memory: Memory, name: str) -> Tensor:
     return host
 
 
+def plan_of(source: Compilation | Plan) -> Plan:
+    return source.plan if isinstance(source, Compilation) else source
+
+
 def subject_of(
-    compilation: Compilation, inputs: Sequence[Tensor], profile: Profile, rules: NumberRules, faults: frozenset[str] = frozenset()
+    source: Compilation | Plan, inputs: Sequence[Tensor], profile: Profile, rules: NumberRules, faults: frozenset[str] = frozenset()
 ) -> Subject:
     """The graph on a device with `faults`. Raises KeyError for a fault that the profile does not list."""
-    expected = link(compilation, profile, TiledOptions(checks=QUIET, padding=GARBAGE), rules)
-    device = link(compilation, profile, TiledOptions(checks=QUIET, padding=GARBAGE, faults=faults), rules) if faults else expected
-    return made(compilation, inputs, profile, rules, expected, device)
+    plan = plan_of(source)
+    expected = link_plan(plan, profile, TiledOptions(checks=QUIET, padding=GARBAGE), rules)
+    device = link_plan(plan, profile, TiledOptions(checks=QUIET, padding=GARBAGE, faults=faults), rules) if faults else expected
+    return made(source, inputs, profile, rules, expected, device)
 
 
 def made(
-    compilation: Compilation, inputs: Sequence[Tensor], profile: Profile, rules: NumberRules, expected: TiledProgram, device: TiledProgram
+    source: Compilation | Plan, inputs: Sequence[Tensor], profile: Profile, rules: NumberRules, expected: TiledProgram, device: TiledProgram
 ) -> Subject:
     ops = tuple(i for i, step in enumerate(expected.steps) if isinstance(step, LinkedOp))
-    subject = Subject(compilation, profile, rules, expected, device, tuple(inputs), ops=ops)
+    subject = Subject(source, profile, rules, expected, device, tuple(inputs), ops=ops)
     subject.reference = subject.run(frozenset(ops))
     return subject
 
@@ -132,7 +139,9 @@ def at(subject: Subject, position: int) -> Subject:
 
 def variant(subject: Subject, partial_sums: PartialSums, rules: NumberRules | None) -> Outputs:
     """What a device without faults gives that sums or rounds in another admissible way."""
-    program = link(subject.compilation, subject.profile, TiledOptions(checks=QUIET, padding=GARBAGE, partial_sums=partial_sums), rules)
+    program = link_plan(
+        plan_of(subject.source), subject.profile, TiledOptions(checks=QUIET, padding=GARBAGE, partial_sums=partial_sums), rules
+    )
     return program.run([value.clone() for value in subject.inputs])
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,9 +14,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from adapterc.diagnose import DRIFT, FUSION, LAYOUT, LEAK, LOWERING, ORIGIN, TRANSFER, Diagnosis, bars, diagnose_subject
+from adapterc.diagnose_model import diagnose_source
+from adapterc.errors import UserError
 from adapterc.spyre_runtime.execute_tiled import link
 from adapterc.spyre_runtime.formats import DEFAULT_RULES, NumberRules
 from adapterc.spyre_runtime.frontend import Compilation, compile_graph
+from adapterc.spyre_runtime.plan_json import to_json
 from adapterc.spyre_runtime.profile import load_profile
 from adapterc.spyre_runtime.tiled_options import TiledOptions
 from adapterc.subject import GARBAGE, QUIET, Subject, made, subject_of
@@ -102,3 +107,18 @@ def test_the_picture_shows_where_the_error_begins() -> None:
     assert found.errors[first][0] == found.culprits[0].op
     assert all(error == 0 for error in errors[:first])
     assert len(list(bars(found.errors, rows=3))) == 3
+
+
+def test_a_saved_plan_is_diagnosed_without_its_graph(tmp_path: Path) -> None:
+    plan = compiled(lambda x: torch.exp(x - 30) * 1e6 + x, normal(4, 64)).plan
+    path = tmp_path / "plan.json"
+    entry = {"graph": "g0", "inputs": [{"name": name, "kind": "input", "path": ""} for name in plan.inputs], "plan": to_json(plan)}
+    path.write_text(json.dumps({"format": "adapterc-plans", "version": 1, "model": "made by the test", "graphs": [entry]}))
+    (right,) = diagnose_source(f"plan:{path}", (), "").graphs
+    assert right.klass == DRIFT and not right.culprits
+    (wrong,) = diagnose_source(f"plan:{path}", (), "", ("exp-floor",)).graphs
+    (culprit,) = wrong.culprits
+    assert (culprit.klass, culprit.function) == (LOWERING, "exp")
+    with pytest.raises(UserError) as error:
+        diagnose_source(f"plan:{path}", (), "", ("exp-flor",))
+    assert error.value.code == "ADC608"
