@@ -10,10 +10,10 @@ from torch import fx
 
 from adapterc.spyre_runtime.backend import CompileRecord
 from adapterc.spyre_runtime.cost import CostReport, OpCost, price
-from adapterc.spyre_runtime.decompose import source_line
 from adapterc.spyre_runtime.plan import Plan
 from adapterc.spyre_runtime.plan_use import Leaning, leanings
 from adapterc.spyre_runtime.provenance import InputOrigin
+from adapterc.spyre_runtime.source_lines import source_line
 
 
 @dataclass(frozen=True)
