@@ -100,18 +100,22 @@ class _Capture(fx.Interpreter):
             return torch.full((), value.item(), dtype=value.dtype, device=target)
         if value.numel() == 0:
             return torch.empty(value.shape, dtype=value.dtype, device=target)
-        constant = fake_like(value)
-        self.attributes[id(constant)] = value
-        return constant.to(target)
+        return self._held(value).to(target)
 
     def fetch_attr(self, target: str) -> Any:
         value = super().fetch_attr(target)
         if not isinstance(value, torch.Tensor):
             return value
         if target not in self.fakes:
-            self.fakes[target] = fake_like(value)
-            self.attributes[id(self.fakes[target])] = value
+            self.fakes[target] = self._held(value)
         return self.fakes[target]
+
+    def _held(self, value: torch.Tensor) -> torch.Tensor:
+        """A fake for a tensor that the graph holds, made behind the tracer's back: traced, it would be memory that nobody fills."""
+        with _disable_current_modes(), self.mode:
+            fake = fake_like(value)
+        self.attributes[id(fake)] = value
+        return fake
 
 
 def _rename_placeholders(module: fx.GraphModule, names: list[str]) -> None:

@@ -79,14 +79,20 @@ def install(model: torch.nn.Module, patches: Iterable[GraphPatch]) -> Handle:
 
 
 def active_handles(example_inputs: Sequence[Any]) -> tuple[Handle, ...]:
-    """The installations whose model owns a parameter among the inputs (by identity)."""
+    """The installations whose model owns a parameter among the inputs (by identity).
+
+    A graph without parameters (a graph break in front of a model's weights, as dynamic rotary scaling has) belongs to nobody: it gets the patches
+    where only one model has any.
+    """
     inputs = {id(value) for value in example_inputs if isinstance(value, torch.nn.Parameter)}
     _installed[:] = [handle for handle in _installed if handle.model() is not None]
+    if not inputs:
+        return tuple(_installed) if len({id(handle.model()) for handle in _installed}) == 1 else ()
     return tuple(handle for handle in _installed if not inputs.isdisjoint(_parameter_ids(handle)))
 
 
 def active_for(example_inputs: Sequence[Any]) -> tuple[GraphPatch, ...]:
-    """The patches that rewrite a graph with these inputs, in order; none for a graph without parameters."""
+    """The patches that rewrite a graph with these inputs, in order."""
     return tuple(patch for handle in active_handles(example_inputs) for patch in handle.patches)
 
 

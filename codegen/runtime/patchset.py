@@ -22,7 +22,7 @@ from .context import Config, Context
 from .graph import placeholder_kinds, remove_dead
 from .match import Miss
 from .pads import apply_pad
-from .place import bound, place, spread_load
+from .place import bound, counters_on_host, place, spread_load
 from .replace import Replaced, replace_modules
 from .rewrite import apply_rewrites, tidy
 from .rules import Boundary, Expectation, Origin, Pad, Place, Replace, Require, Rewrite, Rule
@@ -157,6 +157,8 @@ def rewrite_graph(
     kinds = placeholder_kinds(graph, captured.parameters, captured.buffers)
     tracer = Tracer(graph)
     tidy(graph)
+    if any(isinstance(rule, Place) and rule.what == "parameter-free" for rule in rules):
+        counters_on_host(graph, kinds, tracer)
     fired, misses = apply_rewrites(graph, [r for r in rules if isinstance(r, Rewrite)], kinds, context, tracer)
     for rule in rules:
         if isinstance(rule, Pad):

@@ -25,7 +25,6 @@ aten = torch.ops.aten
 def place(graph: Graph, rule: Place, kinds: Mapping[Node, str], context: Context, tracer: Tracer) -> int:
     """Mark what the rule places on the host. Returns how many nodes (parameter-free) or sites were marked."""
     if rule.what == "parameter-free":
-        counters_on_host(graph, kinds, tracer)
         return _parameter_free(graph, kinds)
     if rule.what == "module":
         assert rule.module is not None
@@ -55,7 +54,10 @@ def _parameter_free(graph: Graph, kinds: Mapping[Node, str]) -> int:
 
 
 def counters_on_host(graph: Graph, kinds: Mapping[Node, str], tracer: Tracer) -> int:
-    """A cache counts its tokens in place, and a rotary table picks its frequencies so. The host works out what is written, and the memory gets it by a copy."""
+    """A cache counts its tokens in place, and a rotary table picks its frequencies so. What is written becomes a value, and the memory gets it by a copy.
+
+    Comes before all rules: stages follow from what a value depends on.
+    """
     depends = dependences(graph, kinds)
     done = 0
     for node in list(graph.nodes):

@@ -26,7 +26,7 @@ LM = HEADS | {"embedding.rows": 1, "masks.additive": 2, "lm_head.vocabulary": 1}
 
 # model type -> auto class, config, what must have fired
 ENCODERS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
-    "bert": (BASE, HEADS | {"embedding.rows": 3, "masks.additive": 2}),
+    "bert": (BASE, HEADS | {"embedding.rows": 2, "embedding.untied_rows": 1, "masks.additive": 2}),
     "mpnet": (BASE, {"attention.keys_over_scale": 2, "head_dim.scores": 2, "head_dim.values": 2}),
 }
 DECODERS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {

@@ -216,7 +216,10 @@ def test_installation_survives_the_move_and_refuses_nonsense() -> None:
     handle = install(net, [Replace("p", aten.silu.default)])
     net.to("spyre", torch.float16)
     assert [patch.name for patch in active_for([net.linear.weight, torch.ones(1)])] == ["p"]
-    assert active_for([torch.ones(1)]) == ()
+    assert [patch.name for patch in active_for([torch.ones(1)])] == ["p"]  # nobody's weights, and only one model is patched
+    other = Net()
+    with install(other, [Replace("p", aten.silu.default)]):
+        assert active_for([torch.ones(1)]) == ()
     handle.remove()
     assert active_for([net.linear.weight]) == ()
     with pytest.raises(TypeError, match="is no graph patch"):
