@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -20,7 +20,7 @@ STATUS = {"PROVED": "good", "TESTED": "good", "UNDECIDED": "part", "REFUTED": "b
 
 def page(report: RunReport) -> str:
     """The whole page."""
-    pictures = {graph.name: _pictures(graph, report.profile) for graph in report.graphs}
+    pictures = [_pictures(graph, report.profile) for graph in report.graphs]
     body = "\n".join((_head(report), *_sections(report, pictures)))
     title = escape(f"{report.model} on {report.profile}")
     return (
@@ -38,24 +38,26 @@ def _pictures(graph: GraphFacts, profile: str) -> tuple[Ownership, ...]:
     return tuple(ownerships(graph.plan, load_profile(profile))) if graph.plan is not None else ()
 
 
-def _json(pictures: Mapping[str, Sequence[Ownership]]) -> str:
+def _json(pictures: Sequence[Sequence[Ownership]]) -> str:
     """Pictures for the script; equal ones (layers repeat) are there once. No `<` in it can end the element."""
     cells: dict[tuple[tuple[int, ...], ...], int] = {}
-    graphs: dict[str, list[dict[str, Any]]] = {}
-    for name, shown in pictures.items():
-        graphs[name] = [
-            {
-                "buffer": p.buffer,
-                "op": p.op,
-                "kernel": p.kernel,
-                "writes": p.writes,
-                "cores": p.cores,
-                "device_size": p.device_size,
-                "down": p.down,
-                "cells": cells.setdefault(p.cells, len(cells)),
-            }
-            for p in shown
-        ]
+    graphs: list[list[dict[str, Any]]] = []
+    for shown in pictures:
+        graphs.append(
+            [
+                {
+                    "buffer": p.buffer,
+                    "op": p.op,
+                    "kernel": p.kernel,
+                    "writes": p.writes,
+                    "cores": p.cores,
+                    "device_size": p.device_size,
+                    "down": p.down,
+                    "cells": cells.setdefault(p.cells, len(cells)),
+                }
+                for p in shown
+            ]
+        )
     return json.dumps({"graphs": graphs, "cells": list(cells), "nobody": NOBODY, "several": SEVERAL}, separators=(",", ":")).replace(
         "<", "\\u003c"
     )
@@ -70,7 +72,7 @@ def _head(report: RunReport) -> str:
     )
 
 
-def _sections(report: RunReport, pictures: Mapping[str, Sequence[Ownership]]) -> Iterator[str]:
+def _sections(report: RunReport, pictures: Sequence[Sequence[Ownership]]) -> Iterator[str]:
     yield _result(report)
     yield from _layers(report)
     yield from _refused(report)
@@ -80,10 +82,10 @@ def _sections(report: RunReport, pictures: Mapping[str, Sequence[Ownership]]) ->
     if any(graph.plan is not None for graph in report.graphs):
         yield "<h2>Inside a graph</h2>"
         options = "".join(
-            f'<option value="{escape(g.name)}">graph {escape(g.name)}: {_sizes(g)}</option>' for g in report.graphs if g.plan is not None
+            f'<option value="{i}">graph {escape(g.name)}: {_sizes(g)}</option>' for i, g in enumerate(report.graphs) if g.plan is not None
         )
         yield f'<p><label>Graph <select id="graph">{options}</select></label></p>'
-        yield from (graph_section(graph, pictures[graph.name]) for graph in report.graphs if graph.plan is not None)
+        yield from (graph_section(i, graph, pictures[i]) for i, graph in enumerate(report.graphs) if graph.plan is not None)
     yield from _unknowns(report)
 
 

@@ -65,8 +65,8 @@ def percent_bar(part: float, css: str = "") -> str:
     return f'<span class="bar"><i class="{css}" style="width:{100 * min(max(part, 0.0), 1.0):.1f}%"></i></span>'
 
 
-def graph_section(graph: GraphFacts, pictures: Sequence[Ownership]) -> str:
-    """LX, cores and cost of one graph that the device took."""
+def graph_section(number: int, graph: GraphFacts, pictures: Sequence[Ownership]) -> str:
+    """LX, cores and cost of one graph that the device took. number: its place in the run, by which the script knows it."""
     assert graph.plan is not None and graph.cost is not None
     options = "".join(
         f'<option value="{i}">{escape(p.buffer)} – {"written" if p.writes else "read"} by {escape(p.op)} ({escape(p.kernel)})</option>'
@@ -78,7 +78,7 @@ def graph_section(graph: GraphFacts, pictures: Sequence[Ownership]) -> str:
     )
     return "\n".join(
         (
-            f'<section class="graph" data-graph="{escape(graph.name)}">',
+            f'<section class="graph" data-graph="{number}">',
             "<h3>LX over time</h3>",
             lx_picture(graph.plan),
             "<h3>Which core has which part of a tensor</h3>",

@@ -84,7 +84,7 @@ def test_the_data_of_the_page_draws_every_tensor_that_a_plan_divides(finished_ru
     text = finished_run.html.read_text(encoding="utf-8")
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
     (graph,) = finished_run.report.graphs
-    pictures = data["graphs"][graph.name]
+    (pictures,) = data["graphs"]
     written = {p["buffer"] for p in pictures if p["writes"]}
     assert {op.output for op in graph.plan.ops if graph.plan.buffer(op.output).alias is None} <= written
     for picture in pictures:
