@@ -18,6 +18,7 @@ import transformers
 import adapterc.spyre_runtime  # noqa: F401 - registers the device
 from adapterc import models, specs
 from adapterc.build import build_specs, load_package
+from adapterc.capturing import HALVES
 from adapterc.errors import UserError
 
 DEVICE = "spyre"
@@ -26,18 +27,23 @@ ModelT = TypeVar("ModelT", bound=torch.nn.Module)
 
 @overload
 def load(
-    model: str | Path, *, adapters: Sequence[str | Path] = ..., patches: str | Path | None = ..., dtype: torch.dtype = ...
+    model: str | Path, *, adapters: Sequence[str | Path] = ..., patches: str | Path | None = ..., dtype: torch.dtype | None = ...
 ) -> transformers.PreTrainedModel: ...
 @overload
-def load(model: ModelT, *, adapters: Sequence[str | Path] = ..., patches: str | Path | None = ..., dtype: torch.dtype = ...) -> ModelT: ...
+def load(
+    model: ModelT, *, adapters: Sequence[str | Path] = ..., patches: str | Path | None = ..., dtype: torch.dtype | None = ...
+) -> ModelT: ...
 def load(
     model: Any,
     *,
     adapters: Sequence[str | Path] = (),
     patches: str | Path | None = None,
-    dtype: torch.dtype = torch.float16,
+    dtype: torch.dtype | None = None,
 ) -> Any:
     """Move a model to the device in `dtype`, install the adapters on it, and let calls and `generate` run compiled.
+
+    Without `dtype` it is the half that the model or its checkpoint is in, and float16 where that is no half. T5 clamps in float16 by a branch on
+    values, which no graph can hold: give bfloat16.
 
     `model`: a model, a local folder, or a `config:` spec. `adapters`: spec files instead of the shipped ones. `patches`: a package that
     `adapterc build` wrote instead of specs. A model that is given is changed in place; `unload` gives it back on the CPU.
@@ -48,11 +54,18 @@ def load(
         raise UserError("ADC501", f"{type(model).__name__} is no model", "give a Transformers model, a folder or a config: spec")
     package = load_package(Path(patches)) if patches is not None else _package(tuple(map(str, specs.find(adapters))))
     handle = package.install(found)
-    found.eval().to(DEVICE, dtype)
+    found.eval().to(DEVICE, dtype or half_of(found))
     found.compile(backend=DEVICE, dynamic=False)
     _handles[id(found)] = handle
     weakref.finalize(found, _handles.pop, id(found), None)
     return found
+
+
+def half_of(model: torch.nn.Module) -> torch.dtype:
+    """The half-precision format that the model is in, else the one that its config says its checkpoint is in, else float16."""
+    floating = (p.dtype for p in model.parameters() if p.is_floating_point())
+    said = (next(floating, None), getattr(getattr(model, "config", None), "dtype", None))
+    return next((dtype for dtype in said if dtype in HALVES), torch.float16)
 
 
 def unload(model: ModelT, dtype: torch.dtype = torch.float32) -> ModelT:

@@ -95,6 +95,18 @@ def test_a_second_load_after_unload_works_and_a_second_unload_is_an_error(patche
         loading.unload(model)
 
 
+def test_the_format_is_the_models_own_half_then_its_checkpoints_then_float16() -> None:
+    model = models.load(BERT).model
+    model.config.dtype = None
+    assert loading.half_of(model) is torch.float16
+    model.config.dtype = torch.float32
+    assert loading.half_of(model) is torch.float16
+    model.config.dtype = torch.bfloat16
+    assert loading.half_of(model) is torch.bfloat16
+    assert loading.half_of(model.to(torch.float16)) is torch.float16  # as it was given
+    assert loading.half_of(torch.nn.Linear(2, 2)) is torch.float16
+
+
 def test_two_models_of_one_class_do_not_know_of_each_other(patches: Path) -> None:
     first, second = models.load(BERT).model, models.load(BERT + ",seed=1").model
     with torch.no_grad():
