@@ -20,6 +20,7 @@ from adapterc.spyre_runtime.settings import current_settings
 from ..patch_error import EXPECTATION, INSTALLED, REQUIREMENT, PatchError
 from .context import Config, Context
 from .graph import placeholder_kinds, remove_dead
+from .inplace import functionalise
 from .match import Miss
 from .pads import apply_pad
 from .place import bound, counters_on_host, place, spread_load
@@ -156,6 +157,7 @@ def rewrite_graph(
         return captured, GraphReport({}, {}, False)
     kinds = placeholder_kinds(graph, captured.parameters, captured.buffers)
     tracer = Tracer(graph)
+    functionalise(graph, tracer)
     tidy(graph)
     if any(isinstance(rule, Place) and rule.what == "parameter-free" for rule in rules):
         counters_on_host(graph, kinds, tracer)

@@ -213,6 +213,19 @@ def test_a_clamp_keeps_lanes_zero_where_its_bounds_hold_zero(graphed: Any, low: 
     assert graph.difference(rewritten) < 1e-5
 
 
+def test_heads_that_are_clipped_in_place_grow(graphed: Any) -> None:
+    def clipped(x: torch.Tensor, q: torch.Tensor, o: torch.Tensor) -> torch.Tensor:
+        flat = F.linear(x, q)
+        flat.clamp_(-0.1, 0.1)
+        heads = split(flat, HEADS)
+        return F.linear(merged(F.scaled_dot_product_attention(heads, heads, heads)), o)
+
+    graph = graphed(clipped, X, weight(SQUARE), weight(WIDTH, SQUARE), weights=(1, 2))
+    rewritten, report = graph.apply(head())
+    assert report.fired["pad.head"] == 1, report.misses
+    assert graph.difference(rewritten) < 1e-5
+
+
 def test_views_keep_groups_together() -> None:
     grown = Growth(2, 4, 32, 64)
     assert through_view((2, 5, 128), grown, (2, 5, 4, 32)) == Growth(3, 1, 32, 64)
