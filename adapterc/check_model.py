@@ -113,7 +113,8 @@ def _check(loaded: Loaded, inputs: Mapping[str, torch.Tensor], checked: CheckRep
         return ModelVerdict(name, verdict, {}, None)
     report = run_loaded(loaded, inputs, checked, package, PROFILE, "device", 0, look=False)
     if report.comparison is None:
-        how = f"{verdict.how}; the device refuses the model"
+        why = (report.refusal or "it gives no output").splitlines()[0]
+        how = f"{verdict.how}; with these adapters alone the device refuses the model: {why}"
         return ModelVerdict(name, replace(verdict, how=how), report.fired, report.refusal)
     cosine = min(report.comparison.cosines, default=1.0)
     evidence = (*verdict.evidence, Evidence("8 whole model", f"cosine {cosine:.5f} on the device", (("cosine", cosine),)))
