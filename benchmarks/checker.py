@@ -136,16 +136,20 @@ def summary(rows: Sequence[Row]) -> Mapping[str, object]:
 
 @dataclass(frozen=True)
 class Score:
-    """Mutants of rules that hold: noticed, shown to be equal, or neither (`survivors`, which is a hole in the checker)."""
+    """Mutants of rules that hold: noticed, shown to be equal, giving the bits of the unchanged rule on every sample but at edges that this
+    has already (`alike`: another mask constant that underflows to the same zeros), or none of these (`survivors`, which is a hole in the checker)."""
 
     killed: int
     equivalent: int
+    alike: tuple[str, ...]
     survivors: tuple[str, ...]
 
 
 def mutation_score(folder: Path, only: frozenset[str]) -> Score:
     """Change the right side of every rule whose unchanged form holds, one change at a time."""
-    killed_count, equivalent, survivors = 0, 0, []
+    killed_count, equivalent = 0, 0
+    alike: list[str] = []
+    survivors: list[str] = []
     for path in sorted(p for p in folder.rglob("*") if p.suffix in (".yaml", ".yml")):
         adapter = load(path)
         for rule in adapter.rules:
@@ -168,8 +172,11 @@ def mutation_score(folder: Path, only: frozenset[str]) -> Score:
                 elif found.status == "PROVED":
                     equivalent += 1
                 else:
-                    survivors.append(f"{adapter.name}.{rule.header.name}: {mutant.change}")
-    return Score(killed_count, equivalent, tuple(survivors))
+                    same = decide(replace(claim, left=claim.right, right=mutant.expression), guess=False, figures=False)
+                    at_its_edges = same.klass == original.klass == "EDGE" and set(same.edges) <= set(original.edges)
+                    where = alike if same.status in ("PROVED", "TESTED") and (same.klass == "EXACT" or at_its_edges) else survivors
+                    where.append(f"{adapter.name}.{rule.header.name}: {mutant.change}")
+    return Score(killed_count, equivalent, tuple(alike), tuple(survivors))
 
 
 def matrix(rows: Sequence[Row]) -> str:
@@ -191,10 +198,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.mutants:
         score = mutation_score(options.rules, frozenset(n for n in options.only.split(",") if n))
-        total = score.killed + score.equivalent + len(score.survivors)
-        print(
-            json.dumps({"mutants": total, "killed": score.killed, "equivalent": score.equivalent, "survivors": score.survivors}, indent=1)
-        )
+        total = score.killed + score.equivalent + len(score.alike) + len(score.survivors)
+        counts = {"mutants": total, "killed": score.killed, "equivalent": score.equivalent}
+        print(json.dumps({**counts, "alike": score.alike, "survivors": score.survivors}, indent=1))
         return 1 if score.survivors else 0
     start = time.perf_counter()
     rows, faults = run(options.rules, frozenset(n for n in options.only.split(",") if n))

@@ -60,7 +60,7 @@ def _tied(instance: Instance, roots: Pairs, batch: Batch) -> Mask:
     for term in terms:
         if term.op in ("argmax", "argkth"):
             rows = np.sort(np.stack([np.broadcast_to(values[a.serial].value, (batch.count,)) for a in term.args]), axis=0)
-            equal = np.diff(rows, axis=0) == 0
+            equal = rows[1:] == rows[:-1]
             found |= equal.any(axis=0) if term.op == "argkth" else (equal[-1] if len(equal) else False)
         elif term.op == "round" and not term.kernel:
             inner = values[term.args[0].serial].value
