@@ -210,8 +210,10 @@ def _small(config: Any) -> Iterator[tuple[str, Any]]:
     kv_heads = next((fields[name] for name in _KV_HEADS if name in fields), heads)
     few_kv = min(kv_heads, 1 if heads > kv_heads else 2)
     few = min(heads, few_kv if heads == kv_heads else 2 * few_kv)
-    share = few / heads if heads else 0.25
     hidden = next((fields[name] for name in _HIDDEN if name in fields), 0)
+    while heads and hidden % heads == 0 and hidden * few // heads % STICK != hidden % STICK and 2 * few <= heads:
+        few, few_kv = 2 * few, 2 * few_kv  # two heads of 80 are no whole sticks, as the hidden size is
+    share = few / heads if heads else 0.25
     narrow = hidden * few // heads if heads and hidden % heads == 0 and hidden * few // heads % 16 == 0 else _scaled(hidden, share)
     vocab = VOCABULARY + fields["vocab_size"] % STICK if fields.get("vocab_size", 0) > VOCABULARY + STICK else fields.get("vocab_size", 0)
     for name, value in fields.items():

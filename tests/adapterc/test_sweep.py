@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -135,6 +136,14 @@ def test_small_instances_of_any_architecture_run(model_type: str, architecture: 
         found = outputs(loaded.model, tiny.inputs_for(loaded))
     assert found
     assert all(torch.isfinite(value).all() for value in found.values())
+
+
+@pytest.mark.parametrize(
+    ("model_type", "architecture", "hidden", "heads"), [("stablelm", "StableLmForCausalLM", 320, 4), ("bloom", "BloomForCausalLM", 64, 8)]
+)
+def test_a_small_instance_of_whole_sticks_stays_of_whole_sticks(model_type: str, architecture: str, hidden: int, heads: int) -> None:
+    config: Any = tiny.recipe(model_type, architecture, "tiny").config
+    assert (config.hidden_size, config.num_attention_heads) == (hidden, heads)
 
 
 def test_a_small_instance_keeps_head_dim_grouping_and_the_remainders_by_the_stick() -> None:
