@@ -75,7 +75,7 @@ def _facts(record: CompileRecord) -> GraphFacts:
     found = record.provenance
     origins = found.inputs if found is not None else ()
     places = _places(found.patched) if found is not None else {}
-    shapes = _call_shapes(found.patched, origins) if found is not None else record.shapes
+    shapes = found.given if found is not None else record.shapes
     refusals = tuple(str(refusal) for refusal in record.refusals)
     compilation = record.compilation
     if compilation is None:
@@ -95,13 +95,6 @@ def _facts(record: CompileRecord) -> GraphFacts:
         places,
         origins,
     )
-
-
-def _call_shapes(patched: fx.GraphModule, origins: Sequence[InputOrigin]) -> tuple[tuple[int, ...], ...]:
-    """Shapes of the graph's inputs that are no weights."""
-    weights = {origin.name for origin in origins if origin.kind == "weight"}
-    values = (node.meta.get("val") for node in patched.graph.find_nodes(op="placeholder") if node.name not in weights)
-    return tuple(tuple(int(n) for n in value.shape) for value in values if isinstance(getattr(value, "shape", None), tuple))
 
 
 def _places(patched: fx.GraphModule) -> Mapping[str, Mapping[str, int]]:

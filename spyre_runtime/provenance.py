@@ -25,16 +25,24 @@ class InputOrigin:
 
 @dataclass(frozen=True)
 class Provenance:
-    """`inputs`: origins of the tensors that the device program takes, in its order."""
+    """`inputs`: origins of the tensors that the device program takes, in its order. `given`: sizes of the call's tensors, weights left out."""
 
     captured: fx.GraphModule
     patched: fx.GraphModule
     inputs: tuple[InputOrigin, ...]
+    given: tuple[tuple[int, ...], ...]
 
 
 def provenance(captured: CapturedGraph, staged: StagedGraph) -> Provenance:
     """captured: before the patches; staged: after them. Weights themselves are not kept."""
-    return Provenance(captured.module, staged.captured.module, tuple(_origin(staged, name) for name in _tensor_inputs(staged)))
+    origins = tuple(_origin(staged, name) for name in _tensor_inputs(staged))
+    return Provenance(captured.module, staged.captured.module, origins, _given(captured))
+
+
+def _given(captured: CapturedGraph) -> tuple[tuple[int, ...], ...]:
+    weights = captured.parameters | captured.buffers
+    values = (node.meta.get("val") for node in captured.module.graph.find_nodes(op="placeholder") if node.name not in weights)
+    return tuple(tuple(int(n) for n in value.shape) for value in values if isinstance(value, torch.Tensor))
 
 
 def _tensor_inputs(staged: StagedGraph) -> tuple[str, ...]:
