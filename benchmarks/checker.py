@@ -174,7 +174,8 @@ def mutation_score(folder: Path, only: frozenset[str]) -> Score:
                 else:
                     same = decide(replace(claim, left=claim.right, right=mutant.expression), guess=False, figures=False)
                     at_its_edges = same.klass == original.klass == "EDGE" and set(same.edges) <= set(original.edges)
-                    where = alike if same.status in ("PROVED", "TESTED") and (same.klass == "EXACT" or at_its_edges) else survivors
+                    no_bit = same.klass in ("EXACT", "REAL") and ("relative", 0.0) in [n for e in same.evidence for n in e.numbers]
+                    where = alike if same.status in ("PROVED", "TESTED") and (no_bit or at_its_edges) else survivors
                     where.append(f"{adapter.name}.{rule.header.name}: {mutant.change}")
     return Score(killed_count, equivalent, tuple(alike), tuple(survivors))
 

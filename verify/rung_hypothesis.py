@@ -191,9 +191,10 @@ def _strategy(st: Any, tensor: Tensor, limits: Mapping[int, int]) -> Any:
         return st.lists(st.booleans(), min_size=1, max_size=min(len(cells), 8))
     if first.dtype.startswith(("int", "uint")):
         limit = limits.get(first.serial, 0)
-        if limit < 0:  # places that are written, each once
-            return st.permutations(range(max(-limit, len(cells)))).map(lambda order: list(order[: len(cells)]))
-        top = limit - 1 if limit else 9
+        if -limit >= len(cells):  # places that are written, each once
+            return st.permutations(range(-limit)).map(lambda order: list(order[: len(cells)]))
+        # More indices than places are read, not written: a one-hot row compares them, and they may repeat.
+        top = abs(limit) - 1 if limit else 9
         return st.lists(st.integers(0 if limit else -9, top), min_size=1, max_size=min(len(cells), 8))
     if first.dtype == "weak":
         return st.lists(st.sampled_from(NUMBERS), min_size=1, max_size=1)

@@ -114,3 +114,9 @@ def test_recorded_activations_are_longer_than_a_stick_and_have_outliers() -> Non
     assert len(rows) >= 5
     assert all(len(row) > 64 for row in rows)
     assert max(abs(v) for row in rows for v in row) > 8 * np.median(np.abs(np.array(rows)))
+
+
+def test_more_ids_than_rows_stay_within_the_table() -> None:
+    where = {"w": "weight float[V, H]", "ids": "int[n]"}
+    decision = H.searched(claim("embedding(w, ids)", "to(one_hot(ids, V), float32) @ w", **where), believed("EDGE"), 10)
+    assert decision.klass == "EDGE"
