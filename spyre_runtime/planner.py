@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,8 @@ from .coordinates import as_mod, raw_device_coordinates, wrapping
 from .divide import Division, divide
 from .fuse import Bundle, Pool, bundle, plan_pool
 from .host_steps import host_steps
-from .ir import Access, Buffer, LoweredGraph, Op
-from .kernels import Kernel, select_kernel
+from .ir import Access, Buffer, DataFormat, LoweredGraph, Op
+from .kernels import RESTICKIFY, Kernel, select_kernel
 from .plan import Operand, Plan, PlannedBuffer, PlannedOp, Result
 from .profile import Profile
 from .refusal import Refusal, refuse
@@ -64,12 +65,18 @@ def _plan_op(graph: LoweredGraph, op: Op, kernel: Kernel, division: Division, re
 
 def _plan_bundle(graph: LoweredGraph, ops: list[Op], division: Division, profile: Profile) -> tuple[list[PlannedOp], Refusal | None]:
     """The ops of one bundle. An op without a program ends up in it as a stub that raises when run; a release with the fault stub-not-last writes
-    the stub without a separator, so that a bundle with anything behind it is no program at all."""
+    the stub without a separator, so that a bundle with anything behind it is no program at all. With index-data-stays, index tensors of a gather
+    are handed to each copy behind it too, and one that moves a stick takes no such format."""
     kernels: list[Kernel | None] = []
+    index_data: dict[str, None] = {}
     stub: Refusal | None = None
     for position, op in enumerate(ops):
         try:
-            kernels.append(select_kernel(graph, op, profile))
+            kernel = select_kernel(graph, op, profile)
+            if kernel.name == RESTICKIFY and profile.has_fault("index-data-stays"):
+                _refuse_index_data(graph, op, index_data)
+            kernels.append(kernel)
+            index_data |= dict.fromkeys(name for access in (*op.reads, op.write) if access for _, name in access.indirect)
         except Refusal as refusal:
             if refusal.verdict != "unimplemented":
                 raise
@@ -87,6 +94,22 @@ def _plan_bundle(graph: LoweredGraph, ops: list[Op], division: Division, profile
             planned.append(_plan_op(graph, op, kernel, division, repeated))
             repeated = frozenset()
     return planned, stub
+
+
+def _refuse_index_data(graph: LoweredGraph, op: Op, index_data: Iterable[str]) -> None:
+    own = {name for access in (*op.reads, op.write) if access for _, name in access.indirect}
+    for name in sorted(set(index_data) - own):
+        found = graph.layout(name).format
+        if found is not DataFormat.DL16:
+            raise refuse(
+                f"op_dtype:{RESTICKIFY}@{found}",
+                f"{op.function} moves a stick, and is in one bundle with an earlier gather whose index data it is given too ({name})",
+                stage="plan",
+                op=op.function,
+                node=op.origin.node,
+                source=op.origin.source,
+                fault="index-data-stays",
+            )
 
 
 def _not_last(refusal: Refusal) -> Refusal:

@@ -93,6 +93,13 @@ CASES: dict[str, Case] = {
         lambda a, i: a[i],
         (lambda: half(8, 64), rows),
     ),
+    "index-data-stays": Case(
+        "op_dtype:ReStickifyOpHBM@IEEE_INT32",
+        lambda a, i: a[i].permute(2, 0, 1).contiguous(),
+        (lambda: half(32, 12), lambda: torch.arange(49).reshape(7, 7) % 32),
+        lambda a, i: a[i].permute(1, 0, 2).contiguous(),
+        (lambda: half(32, 12), lambda: torch.arange(49).reshape(7, 7) % 32),
+    ),
 }
 
 
