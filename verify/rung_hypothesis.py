@@ -60,8 +60,8 @@ def searched(claim: Claim, decision: Decision, examples: int | None = None) -> D
     """
     usual = EXAMPLES // 2 if decision.status == PROVED else EXAMPLES
     count = usual if examples is None else examples
-    if decision.status not in (PROVED, TESTED) or decision.klass not in CLASSES or count <= 0:
-        return decision
+    if decision.status not in (PROVED, TESTED) or decision.klass not in CLASSES or count <= 0 or "ties" in decision.edges:
+        return decision  # at ties the sides part over the reals, as the decision says already
     shapes = tuple(_shapes(claim))
     if not shapes:
         return decision
@@ -290,6 +290,8 @@ def contradiction(instance: Instance, batch: Batch, klass: str) -> Finding | Non
         parted = over_reals(instance, roots, batch)
         wrong = parted.apart.any(axis=0) & finite
         if wrong.any():
+            if _empty(instance):  # a sum over nothing is 0 on one side only: an edge, not another function
+                return _finding(instance, batch, wrong, "real", "EDGE", ("empty",)) if klass != "EDGE" else None
             return _finding(instance, batch, wrong, "real", "WRONG", ())
     if klass == "EDGE" or _empty(instance):
         return None  # what infinities do beside an empty sum is no edge that anyone meets
