@@ -94,7 +94,7 @@ def trace_distinct(graph: torch.fx.GraphModule, mode: FakeTensorMode, trace: Tra
     """
     try:
         calls = _calls(graph.graph)
-        kinds = {}
+        kinds: dict[Key, tuple[Node, _Call, Sequence[torch.Tensor]]] = {}
         for node, call in calls.items():
             values = [operand.meta["val"] for operand in call.operands]
             kinds.setdefault(call.key(values), (node, call, values))
@@ -259,7 +259,7 @@ def _assemble(graph: torch.fx.GraphModule, calls: Mapping[Node, _Call], speller:
     for old, new in zip(graph.graph.find_nodes(op="placeholder"), made.find_nodes(op="placeholder"), strict=True):
         if old in written:
             copied = made.call_function(torch.ops.aten.copy_.default, (new, values[old]))
-            copied.meta = {**_own_meta(written[old]), "original_aten": copied.target, "val": new.meta["val"]}
+            copied.meta = {"stack_trace": written[old].meta.get("stack_trace"), "original_aten": copied.target, "val": new.meta["val"]}
     results = pytree.tree_leaves(graph.graph.output_node().args[0], is_leaf=lambda v: v is None)
     made.output(tuple(now(v) if isinstance(v, Node) else v for v in results))
     made.eliminate_dead_code()
@@ -287,7 +287,7 @@ def _own_meta(node: Node) -> dict[str, Any]:
 
 
 def _storage(value: torch.Tensor) -> int:
-    return value.untyped_storage()._cdata
+    return int(value.untyped_storage()._cdata)
 
 
 def _value(like: FakeTensor, storages: dict[int, torch.Tensor], mode: FakeTensorMode) -> torch.Tensor:
@@ -310,5 +310,5 @@ def _view(base: torch.Tensor, like: torch.Tensor, mode: FakeTensorMode) -> FakeT
     size, stride, offset, device = tuple(like.shape), like.stride(), like.storage_offset(), like.device
     with in_kernel_invocation_manager(mode):
         memory = torch.empty(0, dtype=like.dtype, device="meta")
-        memory.set_(base.untyped_storage(), offset, size, stride)  # type: ignore[call-overload]
+        memory.set_(base.untyped_storage(), offset, size, stride)
     return FakeTensor(mode, memory, device)
