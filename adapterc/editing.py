@@ -224,7 +224,7 @@ def _names_of_rule(text: str, line: int) -> tuple[str, ...]:
     """The variables and sizes that the rule around the line binds, as far as it is written."""
     lines = text.split("\n")
     first = next((n for n in range(line, 0, -1) if _RULE_START.match(lines[n - 1])), 1)
-    rows = []
+    rows: list[str] = []
     for row in lines[first - 1 :]:
         if rows and _RULE_START.match(row):
             break

@@ -44,10 +44,10 @@ def size_mend(claim: Claim, cases: Sequence[Case], bad: Sequence[Mask]) -> str |
     """
     seen = [(dict(c.instance.sizes), bool(b.any())) for c, b in zip(cases, bad, strict=False)]
     symbols = size_symbols(claim.where)
-    conditions = [(f"{n} == {m}", lambda s, n=n, m=m: s[n] == s[m]) for n, m in itertools.combinations(symbols, 2)]
-    conditions += [(f"{n} == 1", lambda s, n=n: s[n] == 1) for n in symbols]
-    for text, holds in conditions:
-        met = [failed for sizes, failed in seen if holds(sizes)]
-        if len(met) >= 2 and not any(met) and any(failed for sizes, failed in seen if not holds(sizes)):
-            return f"The sides agreed where {text}; at other sizes they are different functions."
+    pairs: list[tuple[str, str | None]] = [*itertools.combinations(symbols, 2), *((n, None) for n in symbols)]
+    for first, second in pairs:
+        equal = [sizes[first] == (1 if second is None else sizes[second]) for sizes, _ in seen]
+        met = [failed for (_, failed), holds in zip(seen, equal, strict=True) if holds]
+        if len(met) >= 2 and not any(met) and any(failed for (_, failed), holds in zip(seen, equal, strict=True) if not holds):
+            return f"The sides agreed where {first} == {second or 1}; at other sizes they are different functions."
     return None
