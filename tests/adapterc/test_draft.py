@@ -6,11 +6,14 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from stock_forms import FORMS, graph_of
 
 from adapterc import specs
+from adapterc.attach import attach, rules_of
 from adapterc.candidates import Candidate, about, forms_path, library, power_candidates, power_texts
 from adapterc.check import check_specs
 from adapterc.draft import _trial, draft_gap
+from adapterc.dsl.loader import load_text
 from adapterc.errors import UserError
 from adapterc.gaps import profile_named
 
@@ -25,8 +28,16 @@ TOPICS = (
 @pytest.mark.parametrize("topic", (*TOPICS, "head_dim"))
 def test_a_draft_passes_check_unchanged(topic: str, tmp_path: Path) -> None:
     path = tmp_path / "draft.yaml"
-    assert draft_gap(topic, specs.find(()), PROFILE, output=path).ok
+    report = draft_gap(topic, specs.find(()), PROFILE, output=path)
+    assert report.ok
     assert check_specs([path]).ok
+    if topic in FORMS:
+        rules = rules_of(load_text(report.text, str(path)))
+        assert sum(attach(graph_of(FORMS[topic]), rules, profile_named(PROFILE)).fired.values())
+
+
+def test_only_one_topic_has_no_stock_form() -> None:
+    assert {*TOPICS, "head_dim"} - FORMS.keys() == {"repeat_kv"}  # its size arithmetic over a bound number is not matched yet
 
 
 @pytest.mark.parametrize("topic", (*TOPICS, "head_dim"))
