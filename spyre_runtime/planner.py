@@ -72,10 +72,10 @@ def _plan_bundle(graph: LoweredGraph, ops: list[Op], division: Division, profile
     stub: Refusal | None = None
     for position, op in enumerate(ops):
         try:
-            kernel = select_kernel(graph, op, profile)
-            if kernel.name == RESTICKIFY and profile.has_fault("index-data-stays"):
+            chosen = select_kernel(graph, op, profile)
+            if chosen.name == RESTICKIFY and profile.has_fault("index-data-stays"):
                 _refuse_index_data(graph, op, index_data)
-            kernels.append(kernel)
+            kernels.append(chosen)
             index_data |= dict.fromkeys(name for access in (*op.reads, op.write) if access for _, name in access.indirect)
         except Refusal as refusal:
             if refusal.verdict != "unimplemented":
