@@ -49,6 +49,15 @@ class Finding:
     example: Counterexample
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a search met: a contradiction if any, how many examples were drawn, and in words where the sides part on empty tensors only."""
+
+    finding: Finding | None
+    drawn: int
+    empty: str
+
+
 class _Contradicted(Exception):
     """Raised inside a Hypothesis test; the finding is kept by the search."""
 
@@ -66,12 +75,17 @@ def searched(claim: Claim, decision: Decision, examples: int | None = None) -> D
     if not shapes:
         return decision
     misfit = _misfit(shapes)
-    shapes = tuple(i for i in shapes if i.right is not None)
-    finding, drawn = (misfit, 0) if misfit is not None or not shapes else _search(shapes, decision.klass, count)
-    sizes = "; ".join(i.describe() for i in shapes)
+    fit = tuple(i for i in shapes if i.right is not None)
+    search = Search(None, 0, "")
+    if misfit is None or misfit.edges:
+        search = _search(fit, decision.klass, count) if fit else search
+    finding, drawn = (misfit, 0) if misfit is not None and not misfit.edges else (search.finding, search.drawn)
     if finding is None:
-        detail = f"{drawn} examples of {WIDTH} samples contradict nothing, at {sizes}"
-        return replace(decision, evidence=(*decision.evidence, Evidence(RUNG, detail, (("examples", drawn), ("sizes", len(shapes))))))
+        detail = f"{drawn} examples of {WIDTH} samples contradict nothing, at {'; '.join(i.describe() for i in fit)}"
+        empty = misfit.how if misfit is not None else search.empty
+        if empty:
+            detail += f"; not counted, since no model has a dimension of zero: {empty}"
+        return replace(decision, evidence=(*decision.evidence, Evidence(RUNG, detail, (("examples", drawn), ("sizes", len(fit))))))
     evidence = (Evidence(RUNG, f"contradicts {decision.klass}: {finding.how}", (("examples", drawn),)), *decision.evidence)
     if finding.klass == "WRONG":
         return Decision("WRONG", REFUTED, finding.how, evidence, finding.example)
@@ -140,7 +154,7 @@ def _instance(claim: Claim, sizes: Mapping[str, int], rest: tuple[int, ...]) -> 
 
 
 def _misfit(shapes: tuple[Instance, ...]) -> Finding | None:
-    """A size at which only the left side has a value: an edge where it is an empty tensor, wrong elsewhere."""
+    """A size at which only the left side has a value: named as an edge where it is an empty tensor, wrong elsewhere."""
     for instance in shapes:
         # A result without elements has none that could be wrong: softmax of no columns, whose maximum the right side cannot take.
         if instance.right is None and instance.left.cells.size:
@@ -228,16 +242,17 @@ def _kind(values: list[float]) -> int:
 # The search -------------------------------------------------------------------------------------------------------------------------------
 
 
-def _search(shapes: tuple[Instance, ...], klass: str, count: int) -> tuple[Finding | None, int]:
+def _search(shapes: tuple[Instance, ...], klass: str, count: int) -> Search:
     """Draw until something contradicts; Hypothesis then shrinks it, and the last that it saw is the smallest."""
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import strategies as st
 
     filled = tuple(i for i in shapes if i.left.cells.size)
     if not filled:
-        return None, 0
+        return Search(None, 0, "")
     limits = [index_limits(i) for i in filled]
     found: list[Finding] = []
+    empty: list[Finding] = []
     drawn = 0
 
     def attempt(data: Any) -> None:
@@ -247,7 +262,9 @@ def _search(shapes: tuple[Instance, ...], klass: str, count: int) -> tuple[Findi
         instance = filled[which]
         row = st.fixed_dictionaries({name: _strategy(st, tensor, limits[which]) for name, tensor in instance.inputs.items()})
         finding = contradiction(instance, _batch(instance, data.draw(st.lists(row, min_size=1, max_size=WIDTH))), klass)
-        if finding is not None:
+        if finding is not None and finding.edges == ("empty",):
+            empty.append(finding)
+        elif finding is not None:
             found.append(finding)
             raise _Contradicted
 
@@ -263,7 +280,7 @@ def _search(shapes: tuple[Instance, ...], klass: str, count: int) -> tuple[Findi
     run: Callable[[], None] = quiet(given(st.data())(attempt))
     with _no_files(), contextlib.suppress(_Contradicted):
         run()
-    return (found[-1] if found else None), drawn
+    return Search(found[-1] if found else None, drawn, empty[0].how if empty else "")
 
 
 @contextlib.contextmanager

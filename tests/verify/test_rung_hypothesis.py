@@ -85,9 +85,14 @@ def test_sizes_reach_the_stick_one_and_none() -> None:
     assert {(), (0,), (65,)} <= rests
 
 
-def test_a_right_side_without_a_value_for_an_empty_tensor_is_an_edge() -> None:
-    decision = H.searched(claim("sum(x, -1)", "cumsum(x, -1)[n - 1]", x="float[n]"), believed("REAL"), 10)
-    assert (decision.klass, decision.edges) == ("EDGE", ("empty",))
+@pytest.mark.parametrize(
+    "left, right",
+    [("sum(x, -1)", "cumsum(x, -1)[n - 1]"), ("mean(x, -1)", "mean(pad(x, -1, 0, 3, 0), -1) * ((n + 3) / n)")],
+)
+def test_what_parts_on_empty_tensors_only_is_said_and_keeps_the_class(left: str, right: str) -> None:
+    decision = H.searched(claim(left, right, x="float[n]"), believed("REAL"), 10)
+    assert decision.klass == "REAL"
+    assert "no model has a dimension of zero" in decision.evidence[-1].detail and "n=0" in decision.evidence[-1].detail
 
 
 def test_a_result_without_elements_has_none_that_could_be_wrong() -> None:
