@@ -324,4 +324,6 @@ PLAIN = frozenset(
         "choose",
     ]
 )
-POINTWISE = (ROUNDING - frozenset(["sum", "prod", "cumsum", "cumprod", "softmax", "log_softmax", "logsumexp", "matmul"])) | _ELEMENTWISE_EXACT
+POINTWISE = (
+    ROUNDING - frozenset(["sum", "prod", "cumsum", "cumprod", "softmax", "log_softmax", "logsumexp", "matmul"])
+) | _ELEMENTWISE_EXACT
