@@ -135,8 +135,22 @@ def spread_load(graph: Graph, kinds: Mapping[Node, str]) -> None:
     for node in graph.nodes:
         if node.op != "call_function" or node.meta.get("stage") is not None or mutates(node) or value(node) is None:
             continue
-        if WEIGHT in depends[node] and depends[node] <= {WEIGHT, BUFFER} and all(_loaded(n) for n in node.all_input_nodes):
+        if WEIGHT not in depends[node] or not depends[node] <= {WEIGHT, BUFFER}:
+            continue
+        constant = {n for n in node.all_input_nodes if n.op == "call_function" and not depends[n]}
+        if all(_loaded(n) or n in constant for n in node.all_input_nodes):
             node.meta["stage"] = "load"
+            _load_all(constant)
+
+
+def _load_all(nodes: set[Node]) -> None:
+    """Values that depend on nothing, such as the buckets of relative positions, are loaded where a load node reads them."""
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node.op == "call_function" and node.meta.get("stage") != "load":
+            node.meta["stage"] = "load"
+            waiting.extend(node.all_input_nodes)
 
 
 def _loaded(node: Node) -> bool:
