@@ -17,6 +17,7 @@ from adapterc.dsl.adapter import Adapter
 from adapterc.spyre_runtime.ir import DeviceLayout
 from adapterc.spyre_runtime.profile import Profile
 from adapterc.spyre_runtime.stages import partition
+from adapterc.spyre_runtime.weight_layouts import linear_layouts
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,10 @@ def attach(graph: ModelGraph, rules: Sequence[Rule], profile: Profile) -> Attach
     """Apply rules to a copy of the graph. Requirements are not asked; `refusals_of` does."""
     chosen = tuple(rule for rule in rules if not isinstance(rule, Require))
     captured, report = rewrite_graph(graph.captured, chosen, context_for(graph.config, graph, profile))
-    return Attached(captured.module, partition(captured).device.module, graph.layouts, report)
+    staged = partition(captured)
+    # Load-time twins of linear weights are moved as Module.to moves the weights themselves.
+    twins = {name: layout for name, layout in linear_layouts(staged).items() if name not in graph.layouts}
+    return Attached(captured.module, staged.device.module, {**graph.layouts, **twins}, report)
 
 
 def refusals_of(graph: ModelGraph, rules: Iterable[Rule], profile: Profile) -> tuple[str, ...]:
