@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -59,10 +59,11 @@ def _head(adapter: Adapter, source: Source) -> str:
 
 
 def _imports(text: str) -> str:
-    runtime = [n for n in ("Anything", "Boundary", "Context", "DType", "Dim", "Expectation", "Origin", "Pad", "Pattern", "Place", "Replace", "Require", "Rest", "Rewrite", "Rule", "Scalar", "Tensor", "op") if _uses(text, n)]  # fmt: skip
-    numbers = [n for n in ("ceil_div", "ceil_to", "gcd", "glob", "is_integer", "is_power_of_two", "lcm", "lpf", "smooth") if _uses(text, n)]
-    lines = ["import math\n"] if _uses(text, "math") else []
-    third = (["import torch"] if _uses(text, "torch") else []) + (["import torch.nn.functional as F"] if _uses(text, "F") else [])
+    used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}  # what docstrings speak of is not used
+    runtime = [n for n in ("Anything", "Boundary", "Context", "DType", "Dim", "Expectation", "Origin", "Pad", "Pattern", "Place", "Replace", "Require", "Rest", "Rewrite", "Rule", "Scalar", "Tensor", "op") if n in used]  # fmt: skip
+    numbers = [n for n in ("ceil_div", "ceil_to", "gcd", "glob", "is_integer", "is_power_of_two", "lcm", "lpf", "smooth") if n in used]
+    lines = ["import math\n"] if "math" in used else []
+    third = (["import torch"] if "torch" in used else []) + (["import torch.nn.functional as F"] if "F" in used else [])
     if third:
         lines.append("\n".join(third) + "\n")
     own = [_from(RUNTIME, runtime)]
@@ -78,10 +79,6 @@ def _from(module: str, names: list[str]) -> str:
         return line
     listed = "\n".join(f"    {n}," for n in ordered)
     return f"from {module} import (\n{listed}\n)"
-
-
-def _uses(text: str, name: str) -> bool:
-    return re.search(rf"(?<![\w.\"'`]){name}(?=[(.,\[\]) :\n])", text) is not None
 
 
 def _constant(name: str) -> str:
