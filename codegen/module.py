@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from adapterc.dsl.adapter import Adapter, Boundary, Header, Pad, Place, Replace, Require, Rewrite, Rule, Weights
@@ -72,7 +72,7 @@ def _imports(text: str) -> str:
     return "\n".join([*lines, "\n".join(own)])
 
 
-def _from(module: str, names: list[str]) -> str:
+def _from(module: str, names: Sequence[str]) -> str:
     ordered = sorted(names, key=lambda n: (n.islower(), n))
     line = f"from {module} import {', '.join(ordered)}"
     if len(line) <= 100:
