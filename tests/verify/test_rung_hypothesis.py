@@ -37,7 +37,7 @@ def believed(klass: str) -> Decision:
     ],
 )
 def test_a_class_that_is_too_strong_is_lowered(left: str, right: str, where: dict[str, str], klass: str, found: str) -> None:
-    decision = H.searched(claim(left, right, **where), believed(klass), 40)
+    decision = H.searched(claim(left, right, **where), believed(klass), 80)
     assert decision.klass == found
     assert decision.counterexample is not None
 
@@ -52,7 +52,7 @@ def test_a_class_that_is_too_strong_is_lowered(left: str, right: str, where: dic
     ],
 )
 def test_a_class_that_holds_is_left(left: str, right: str, where: dict[str, str], klass: str) -> None:
-    decision = H.searched(claim(left, right, **where), believed(klass), 20)
+    decision = H.searched(claim(left, right, **where), believed(klass), 80)
     assert decision.klass == klass
     evidence = decision.evidence[-1]
     assert evidence.rung == H.RUNG
