@@ -14,14 +14,14 @@ import transformers
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-import adapterc.spyre_runtime  # noqa: F401 - registers the device
 from adapterc.errors import UserError
 from adapterc.models import Loaded
+from adapterc.spyre_runtime import DEVICE_TYPE
 from adapterc.spyre_runtime.capture import CapturedGraph, capture, fake_like
 from adapterc.spyre_runtime.ir import DeviceLayout
 from adapterc.spyre_runtime.layouts import tiled
 
-DEVICE = "spyre:0"
+DEVICE = f"{DEVICE_TYPE}:0"
 HALVES = (torch.float16, torch.bfloat16)
 
 

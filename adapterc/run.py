@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
+from transformers import GenerationMixin
 
 from adapterc.build import built
 from adapterc.capturing import graphs_of_loaded
@@ -26,15 +27,13 @@ from adapterc.obstacles import Compiler, Place, find
 from adapterc.run_facts import GraphFacts, facts_of
 from adapterc.run_result import Comparison, Generation, RunReport
 from adapterc.run_setup import AS_IT_IS, NO_FILES, Outputs, Setup, checked_setup
-from adapterc.spyre_runtime import SIMULATED
+from adapterc.spyre_runtime import DEVICE_TYPE, SIMULATED
 from adapterc.spyre_runtime.backend import clear_compile_log, compile_log
 from adapterc.spyre_runtime.dumps import STAGES, stage_text
 from adapterc.spyre_runtime.findings import FindingError
 from adapterc.spyre_runtime.profile import load_profile
 from adapterc.spyre_runtime.refusal import Refusal
 from adapterc.spyre_runtime.settings import current_settings, settings
-
-DEVICE = "spyre"
 
 
 def run_source(
@@ -106,9 +105,10 @@ def run_loaded(
         refused = _refused(loaded, inputs) if look and SIMULATED else ()
         clear_compile_log()
         torch._dynamo.reset()
-        model.to(torch.device(DEVICE), torch.float16)  # type: ignore[arg-type] # transformers' wrapper hides the signature
+        model.to(torch.device(DEVICE_TYPE), torch.float16)  # type: ignore[arg-type] # transformers' wrapper hides the signature
         moved = {
-            name: value.to(DEVICE, torch.float16) if value.is_floating_point() else value.to(DEVICE) for name, value in accepted.items()
+            name: value.to(DEVICE_TYPE, torch.float16) if value.is_floating_point() else value.to(DEVICE_TYPE)
+            for name, value in accepted.items()
         }
         comparison, generation, refusal, embeddings, fired = None, None, None, None, {}
         graphs: tuple[GraphFacts, ...] = ()
@@ -116,7 +116,7 @@ def run_loaded(
         try:
             with package.patched(model) as handle:
                 try:
-                    output = _main_output(torch.compile(model, backend=DEVICE, dynamic=False), moved)
+                    output = _main_output(torch.compile(model, backend=DEVICE_TYPE, dynamic=False), moved)
                     comparison, embeddings = _compare(stock, output, mask, loaded.is_causal_lm), _pooled(output, mask)
                     if expected is not None:
                         with _compiled(model):
@@ -137,7 +137,7 @@ def _layers_on_device(model: torch.nn.Module, inputs: Mapping[str, torch.Tensor]
     """What the blocks return on the device. They are outputs of a graph of their own, so that the graph that was measured stays as it is."""
     torch._dynamo.reset()
     with recorded(model, paths) as seen, settings(legality="report"):
-        _main_output(torch.compile(model, backend=DEVICE, dynamic=False), inputs)
+        _main_output(torch.compile(model, backend=DEVICE_TYPE, dynamic=False), inputs)
     return on_cpu(seen)
 
 
@@ -150,7 +150,7 @@ def _refused(loaded: Loaded, inputs: Mapping[str, torch.Tensor]) -> tuple[Place,
 @contextlib.contextmanager
 def _compiled(model: torch.nn.Module) -> Iterator[None]:
     """`model(…)` runs compiled inside the block; `generate` calls the model itself, so that is where it has to be."""
-    model.compile(backend=DEVICE, dynamic=False)
+    model.compile(backend=DEVICE_TYPE, dynamic=False)
     try:
         yield
     finally:
@@ -219,7 +219,7 @@ def _generate(loaded: Loaded, inputs: Mapping[str, torch.Tensor], new_tokens: in
     model = loaded.model
     device = next(model.parameters()).device
     prompt = {name: _left_padded(value, inputs["attention_mask"]).to(device) for name, value in inputs.items()}
-    tokens = model.generate(  # type: ignore[operator]
+    tokens = cast(GenerationMixin, model).generate(
         **prompt, max_new_tokens=new_tokens, min_new_tokens=new_tokens, do_sample=False, cache_implementation="static", pad_token_id=0
     )
     return tuple(tuple(row) for row in tokens[:, inputs["input_ids"].shape[1] :].to("cpu").tolist())

@@ -10,9 +10,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
+from transformers import GenerationMixin
 
 PROMPT, NEW_TOKENS = 64, 9  # the prompt gives the first of them, eight steps the others
 
@@ -56,7 +58,8 @@ def bert(layers: int, **sizes: int) -> torch.nn.Module:
             self.encoder = BertEncoder(config)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.encoder(x)[0]  # type: ignore[no-any-return]
+            hidden: Tensor = self.encoder(x)[0]
+            return hidden
 
     torch.manual_seed(0)
     return Encoder().eval()
@@ -67,13 +70,13 @@ def memory() -> Mapping[str, float]:
 
     A small model goes first, so that what torch loads once for a process does not count.
     """
-    import adapterc.spyre_runtime  # noqa: F401 (registers the device)
+    from adapterc.spyre_runtime import DEVICE_TYPE
 
     def run(layers: int, hidden: int) -> int:
         model = in_half(lambda: bert(layers, hidden_size=hidden, num_attention_heads=hidden // 64, intermediate_size=4 * hidden))
         size = own_bytes(model)
-        compiled = torch.compile(model.to("spyre", torch.float16), backend="spyre", dynamic=False)
-        x = torch.randn(1, 128, hidden).half().to("spyre")
+        compiled = torch.compile(model.to(DEVICE_TYPE, torch.float16), backend=DEVICE_TYPE, dynamic=False)
+        x = torch.randn(1, 128, hidden).half().to(DEVICE_TYPE)
         with torch.no_grad():
             for _ in range(3):
                 compiled(x)
@@ -108,7 +111,7 @@ def decoder(dtype: torch.dtype) -> torch.nn.Module:
 def _generate(model: torch.nn.Module, ids: Tensor) -> float:
     """CPU seconds of one greedy generation with the static cache (on one idle thread, its seconds)."""
     start = time.process_time()
-    model.generate(  # type: ignore[operator]
+    cast(GenerationMixin, model).generate(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
         max_new_tokens=NEW_TOKENS,

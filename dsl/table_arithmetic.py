@@ -236,63 +236,26 @@ ARITHMETIC: tuple[OpSpec, ...] = (
 )
 
 
+def _comparison(name: str, sign: str, alias: str, commutes: str | None = None) -> OpSpec:
+    return op(
+        f"{name}(a, b)",
+        "elementwise",
+        f"a {sign} b",
+        shape="compare",
+        torch=f"torch.{name}(a, b)",
+        commutes=commutes,
+        aten=(f"aten.{name}.Tensor(a, b)", f"aten.{name}.Scalar(a, b)"),
+        aliases=(alias,),
+    )
+
+
 COMPARISON: tuple[OpSpec, ...] = (
-    op(
-        "eq(a, b)",
-        "elementwise",
-        "a = b",
-        shape="compare",
-        torch="torch.eq(a, b)",
-        commutes="EXACT",
-        aten=("aten.eq.Tensor(a, b)", "aten.eq.Scalar(a, b)"),
-        aliases=("equal",),
-    ),
-    op(
-        "ne(a, b)",
-        "elementwise",
-        "a ≠ b",
-        shape="compare",
-        torch="torch.ne(a, b)",
-        commutes="EXACT",
-        aten=("aten.ne.Tensor(a, b)", "aten.ne.Scalar(a, b)"),
-        aliases=("not_equal",),
-    ),
-    op(
-        "lt(a, b)",
-        "elementwise",
-        "a < b",
-        shape="compare",
-        torch="torch.lt(a, b)",
-        aten=("aten.lt.Tensor(a, b)", "aten.lt.Scalar(a, b)"),
-        aliases=("less",),
-    ),
-    op(
-        "le(a, b)",
-        "elementwise",
-        "a ≤ b",
-        shape="compare",
-        torch="torch.le(a, b)",
-        aten=("aten.le.Tensor(a, b)", "aten.le.Scalar(a, b)"),
-        aliases=("less_equal",),
-    ),
-    op(
-        "gt(a, b)",
-        "elementwise",
-        "a > b",
-        shape="compare",
-        torch="torch.gt(a, b)",
-        aten=("aten.gt.Tensor(a, b)", "aten.gt.Scalar(a, b)"),
-        aliases=("greater",),
-    ),
-    op(
-        "ge(a, b)",
-        "elementwise",
-        "a ≥ b",
-        shape="compare",
-        torch="torch.ge(a, b)",
-        aten=("aten.ge.Tensor(a, b)", "aten.ge.Scalar(a, b)"),
-        aliases=("greater_equal",),
-    ),
+    _comparison("eq", "=", "equal", commutes="EXACT"),
+    _comparison("ne", "≠", "not_equal", commutes="EXACT"),
+    _comparison("lt", "<", "less"),
+    _comparison("le", "≤", "less_equal"),
+    _comparison("gt", ">", "greater"),
+    _comparison("ge", "≥", "greater_equal"),
     op(
         "where(condition, a, b)",
         "elementwise",

@@ -8,12 +8,13 @@ from .device import register
 from .formats import NumberRules
 from .patches import GraphPatch, active_for, fired_report, install
 from .settings import Settings, current_settings, settings
-from .tensor import SpyreTensor
+from .tensor import DEVICE_TYPE, SpyreTensor
 
 SIMULATED: bool = register()
 """False where torch_spyre is installed: then the device is the real one, and only the graph patches of this package act."""
 
 __all__ = [
+    "DEVICE_TYPE",
     "SIMULATED",
     "GraphPatch",
     "NumberRules",

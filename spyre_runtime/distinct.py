@@ -10,7 +10,7 @@ import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.fx
@@ -204,7 +204,7 @@ def _spellings(traced: torch.fx.GraphModule, inputs: Mapping[Key, Sequence[Any]]
     if len(placeholders) != sum(map(len, inputs.values())) or any(node.op in ("get_attr", "call_module") for node in traced.graph.nodes):
         raise _NotByParts
     order = {node: position for position, node in enumerate(traced.graph.nodes)}
-    results, operands = iter(traced.graph.output_node().args[0]), iter(placeholders)  # type: ignore[arg-type]
+    results, operands = iter(cast(tuple[Node, ...], traced.graph.output_node().args[0])), iter(placeholders)
     spellings = {}
     for key, node in made.items():
         value = node.meta["val"]

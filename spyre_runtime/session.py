@@ -19,8 +19,8 @@ from torch._inductor.codegen import common as codegen_common
 from torch._inductor.ops_handler import DefaultHandler
 
 from .profile import Profile
+from .tensor import DEVICE_TYPE
 
-DEVICE = "spyre"
 _LOCK = threading.RLock()
 
 # As the public compiler sets them: nothing may be fused, split, reordered or reused behind the layouts' back.
@@ -113,7 +113,7 @@ def known_device() -> Iterator[None]:
     """Inductor may ask for the features of the device (it has none of them)."""
     with _LOCK, _restored(codegen_common.device_codegens):
         codegen_common.init_backend_registration()
-        codegen_common.device_codegens[DEVICE] = codegen_common.DeviceCodegen(_Features, _Features)  # type: ignore[arg-type]
+        codegen_common.device_codegens[DEVICE_TYPE] = codegen_common.DeviceCodegen(_Features, _Features)  # type: ignore[arg-type]
         yield
 
 

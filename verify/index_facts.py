@@ -15,6 +15,7 @@ from adapterc.dsl.poly import ONE, Poly, number, substitute_atoms, symbol
 from adapterc.verify.index_smt import Questions
 
 ZERO = number(0)
+MINUS_ONE = number(-1)
 MOST_RESIDUES = 4
 MOST_PAIRS = 12
 

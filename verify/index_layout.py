@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from adapterc.dsl.poly import ONE, Poly, number
-from adapterc.verify.index_facts import ZERO, NoValue, Refine, Undecided, exact_quotient, fractions_of, halves, whole
+from adapterc.verify.index_facts import MINUS_ONE, ZERO, NoValue, Refine, Undecided, exact_quotient, fractions_of, halves, whole
 from adapterc.verify.index_terms import Element, Place, Symbolic
 
 if TYPE_CHECKING:
@@ -369,7 +369,7 @@ def _divides(here: Poly, there: Poly, first: int, i: int) -> bool:
     return first != i and here != there and exact_quotient(here, there) is not None
 
 
-def flatten(run: SymbolicRun, x: Symbolic, start: Value = ZERO, end: Value = number(-1)) -> Symbolic:  # noqa: B008 (a frozen number)
+def flatten(run: SymbolicRun, x: Symbolic, start: Value = ZERO, end: Value = MINUS_ONE) -> Symbolic:
     first, last = axis(run, start, len(x.shape)), axis(run, end, len(x.shape))
     if first > last:
         raise NoValue("flatten ends before it starts")

@@ -130,7 +130,8 @@ def test_indices_are_written_as_data_and_nothing_is_evaluated() -> None:
 def written(compiled: Any) -> dict[str, Any]:
     function, makers = GRAPHS["cumsum"]
     data = to_json(compiled(function, *(make() for make in makers)).compilation.plan)
-    return json.loads(json.dumps(data))  # type: ignore[no-any-return]
+    again: dict[str, Any] = json.loads(json.dumps(data))
+    return again
 
 
 def test_text_that_is_no_plan_gets_one_sentence_with_a_code(written: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

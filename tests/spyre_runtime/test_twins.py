@@ -7,7 +7,7 @@ from torch import Tensor
 
 from adapterc.spyre_runtime.capture import CapturedGraph, capture
 from adapterc.spyre_runtime.execute_fast import compile_program
-from adapterc.spyre_runtime.settings import Settings
+from adapterc.spyre_runtime.settings import Numerics, Settings
 from adapterc.spyre_runtime.stages import partition
 from adapterc.spyre_runtime.tensor import SpyreTensor
 from adapterc.spyre_runtime.twins import LoadStage, Twins, recipes
@@ -15,7 +15,7 @@ from adapterc.spyre_runtime.twins import LoadStage, Twins, recipes
 aten = torch.ops.aten
 
 
-def stage(function: Callable[[Tensor], Tensor], weight: Tensor, numerics: str = "device") -> LoadStage:
+def stage(function: Callable[[Tensor], Tensor], weight: Tensor, numerics: Numerics = "device") -> LoadStage:
     """The load stage of a function of one weight whose result the device multiplies by two."""
     with torch.no_grad():
         module = capture(torch.fx.symbolic_trace(lambda w: function(w) * 2), [weight]).module
@@ -24,7 +24,7 @@ def stage(function: Callable[[Tensor], Tensor], weight: Tensor, numerics: str = 
             node.meta["stage"] = "load"
     names = frozenset(node.name for node in module.graph.find_nodes(op="placeholder"))
     part = partition(CapturedGraph(module, names, frozenset(), (weight,))).load
-    return LoadStage(compile_program(part.module, "host"), (0,), recipes(part), Settings(numerics=numerics))  # type: ignore[arg-type]
+    return LoadStage(compile_program(part.module, "host"), (0,), recipes(part), Settings(numerics=numerics))
 
 
 def twin(stage: LoadStage, weight: SpyreTensor, twins: Twins | None = None) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import adapterc.verify.pytest_plugin  # noqa: F401 - loaded before pytester takes its picture of the modules
+from adapterc.verify import pytest_plugin
 
 pytest_plugins = ["pytester"]
 
@@ -24,7 +24,8 @@ rules:
     substitute: x
     reason: A sample.
 """
-PLUGIN = ("-p", "adapterc.verify.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:xdist")
+# Named by the module, which is so loaded before pytester takes its picture of the modules.
+PLUGIN = ("-p", pytest_plugin.__name__, "-p", "no:cacheprovider", "-p", "no:xdist")
 
 
 def test_each_rule_and_rung_is_a_test(pytester: pytest.Pytester) -> None:
