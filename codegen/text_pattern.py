@@ -32,10 +32,11 @@ def pattern_body(match: Expr, where: Mapping[str, Type]) -> list[str]:
         }
     )
     free = sorted(name for name in used if name not in where and name not in DTYPE_NAMES and name not in ("dtype", "inf", "pi"))
-    sizes = sorted({*sizes, *(name for name in free if _is_size(match, name))})
+    declared = (name for name, typed in where.items() if typed == ScalarType("size") and name in used)
+    sizes = sorted({*sizes, *declared, *(name for name in free if _is_size(match, name))})
     lines = [assign(name, call("Dim", quote(name)), 1) for name in sizes]
-    for name in (*where, *(n for n in free if n not in sizes)):
-        if name in used:
+    for name in (*where, *free):
+        if name in used and name not in sizes:
             lines.append(assign(name, _variable(name, where.get(name)), 1))
     scope = frozenset(sizes)
     lines.append(give(_pattern(match, scope)))
@@ -52,8 +53,8 @@ def _variable(name: str, typed: Type | None) -> Doc:
     match typed:
         case None:
             return call("Anything", quote(name))
-        case ScalarType(element=element):
-            return call("Scalar", quote(name), quote(element))
+        case ScalarType():
+            return call("Scalar", quote(name))
         case TensorType(element=element, dims=dims, weight=weight):
             shape = [dim(d) for d in dims]
             listed = f"({', '.join(shape)}{',' if len(shape) == 1 else ''})"

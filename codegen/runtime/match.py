@@ -191,7 +191,7 @@ class Matcher:
         yield state
 
     def _dim(self, dim: object, found: Any, state: _State, user: Node) -> Iterator[_State]:
-        if isinstance(found, bool) or not isinstance(found, int):
+        if isinstance(found, bool) or not isinstance(found, int) or found < 0:
             self._fail(state, user, f"`{dim}` is a size, and here is {found!r}")
             return
         if isinstance(dim, Dim) and dim.name is not None and dim.name not in state.sizes:
@@ -211,8 +211,8 @@ class Matcher:
 
     def _scalar(self, pattern: Scalar, found: Any, state: _State, user: Node) -> Iterator[_State]:
         number = _number(found)
-        if number is None or (pattern.element == "size" and (not isinstance(number, int) or number < 0)):
-            self._fail(state, user, f"`{pattern.name}` must be a {pattern.element}, and here is {found}")
+        if number is None:
+            self._fail(state, user, f"`{pattern.name}` must be a number, and here is {found}")
             return
         yield from self._bind(pattern.name, number, state, user)
 

@@ -78,10 +78,9 @@ class Tensor(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class Scalar(Pattern):
-    """Binds a number of the graph: `scalar` (any real) or `size` (a non-negative integer)."""
+    """Binds a number of the graph, any real; a whole number that is a size is a `Dim`."""
 
     name: str
-    element: str = "scalar"
 
 
 @dataclass(frozen=True, eq=False)

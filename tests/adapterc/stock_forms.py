@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import PretrainedConfig
+from transformers.models.llama.modeling_llama import repeat_kv
 
 from adapterc.capturing import DEVICE, ModelGraph, fake_twin, fresh_dynamo, traced
 
@@ -76,6 +77,10 @@ FORMS: Mapping[str, Form] = {
     "RMSNorm": Form(_rms_norm, X, {"weight": (128,)}),
     "LayerNorm unfused": Form(_layer_norm, X, {"weight": (128,), "bias": (128,)}),
     "rotate_half": Form(lambda q, cos, sin: q * cos + _rotated(q) * sin, dict.fromkeys(("q", "cos", "sin"), (2, 4, 16, 32))),
+    "repeat_kv": Form(
+        lambda q, k, v: F.scaled_dot_product_attention(q, repeat_kv(k, 2), repeat_kv(v, 2)),
+        {"q": (2, 4, 16, 64), **dict.fromkeys(("k", "v"), (2, 2, 16, 64))},
+    ),
     "masked_fill": Form(lambda x, mask: x.masked_fill(mask, -1e4), {**X, "mask": (2, 16, 128)}),
     "tril mask": Form(
         lambda x: torch.where(
