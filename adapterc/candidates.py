@@ -30,7 +30,7 @@ SPOKEN: Mapping[str, tuple[str, ...]] = {
     "masked_fill": ("masked_fill_by_where_full",),
     "tril": ("tril_mask", "tril_by_positions"),
     "qkv": ("fused_qkv", "fused_qkv_keys", "fused_qkv_values"),
-    "mlp": ("mlp_width",),
+    "mlp": ("mlp_width", "mlp_width_with_bias"),
     "vocabulary": ("vocabulary", "vocabulary_with_bias"),
 }
 
@@ -114,7 +114,7 @@ def exponents_in(text: str) -> tuple[Fraction, ...]:
     """The exponents of an expression with `pow` or `**`; those of the topic's name (`pow`, `pow-integer-exponent`, `half exponent`) where it is no expression."""
     plain = re.sub(r"[\s_-]+", " ", text.lower())
     if plain.startswith("pow ") or plain == "pow" or "exponent" in plain:
-        integers, halves = (Fraction(3), Fraction(4)), (Fraction(1, 2), Fraction(-1, 2), Fraction(3, 2))
+        integers, halves = tuple(map(Fraction, (3, 4, 5, 6))), (Fraction(1, 2), Fraction(-1, 2), Fraction(3, 2))
         return integers if "integer" in plain else halves if "half" in plain or "root" in plain else (*integers, *halves)
     try:
         tree = parse_expression(text)

@@ -101,6 +101,8 @@ def find(
     places: list[Place] = []
     cut: set[fx.Node] = set()
     for _ in range(MOST_OBSTACLES):
+        if cut.issuperset(calls(module.graph)):
+            break  # nothing is left to ask about
         rest = _without(module, cut)
         answer = compiler.ask(rest, layouts)
         if not isinstance(answer, Refusal):
@@ -124,6 +126,8 @@ def known_faults(
     """Where the graph, with the refused places cut out, meets documented device faults; `places` as `find` gave them for the same graph."""
     gone = {name for place in places if not _quiet(place.obstacle) for name in place.sites}
     cut = {node for node in module.graph.nodes if node.name in gone}
+    if cut.issuperset(calls(module.graph)):
+        return ()
     answer = compiler.ask(_without(module, cut), layouts)
     if isinstance(answer, Refusal):
         return ()

@@ -119,8 +119,11 @@ def plan_growth(
 
 
 def consume_copy(plan: GrowthPlan, user: Node, node: Node, growth: Growth) -> None:
-    """A captured weight grows: its reader must ask for just that, or read it along a contraction that grows too."""
+    """A captured input or weight grows as a copy. A weight's reader must ask for just that, or read it along a contraction that grows too;
+    of an input the reader may know nothing yet, so it is told as it is of any operand that grows."""
     plan.operand(user, node, growth)
+    if WEIGHT not in plan.depends[node]:
+        consume(plan, user, node, growth)
 
 
 def _seeds(match: Match, dim: str, old: int, new: int) -> list[tuple[Node, Growth]]:

@@ -11,30 +11,61 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import PretrainedConfig
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.llama.modeling_llama import repeat_kv
 
 from adapterc.capturing import DEVICE, ModelGraph, fake_twin, fresh_dynamo, traced
+from adapterc.models import Loaded, Source
 
 
 @dataclass(frozen=True)
 class Form:
-    """`function`: of the inputs, in order, and then the weights. `inputs`, `weights`: shapes; an input named `mask` is bool."""
+    """`function`: of the inputs, in order, then the weights and linear layers. `inputs`, `weights`: shapes; an input named `mask` is bool.
+
+    `linears`: [in, out] of layers. `refused`: the release does not take the stock form, so that the draft has a gap to make go away.
+    """
 
     function: Callable[..., Any]
     inputs: Mapping[str, tuple[int, ...]]
     weights: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    linears: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    refused: bool = False
 
 
-class Stock(nn.Module):
+class Stock(PreTrainedModel):
+    config_class = PretrainedConfig
+
     def __init__(self, form: Form) -> None:
-        super().__init__()
+        super().__init__(PretrainedConfig(vocab_size=50257, intermediate_size=100))
         self.form = form
+        generator = torch.Generator().manual_seed(0)
         for name, shape in form.weights.items():
-            self.register_parameter(name, nn.Parameter(torch.empty(shape)))
+            self.register_parameter(name, nn.Parameter(torch.randn(shape, generator=generator) / math.sqrt(shape[0])))
+        for name, (inside, outside) in form.linears.items():
+            layer = nn.Linear(inside, outside)
+            with torch.no_grad():
+                layer.weight.copy_(torch.randn(outside, inside, generator=generator) / math.sqrt(inside))
+                layer.bias.zero_()
+            self.add_module(name, layer)
 
-    def forward(self, **given: Tensor) -> Any:
-        return self.form.function(*given.values(), *(getattr(self, name) for name in self.form.weights))
+    def forward(self, **given: Tensor) -> BaseModelOutput:
+        members = [getattr(self, name) for name in (*self.form.weights, *self.form.linears)]
+        return BaseModelOutput(last_hidden_state=self.form.function(*given.values(), *members))
+
+
+def loaded_form(topic: str) -> Loaded:
+    """The stock form as a model that `adapterc run` takes."""
+    return Loaded(Source(f"the stock form of {topic}"), Stock(FORMS[topic]).eval(), None)
+
+
+def inputs_of(form: Form) -> dict[str, Tensor]:
+    """Values that every form is defined for: from 0.25 to 2.25, where no power overflows."""
+    generator = torch.Generator().manual_seed(1)
+    return {
+        name: torch.rand(shape, generator=generator) < 0.3 if name == "mask" else torch.rand(shape, generator=generator) * 2 + 0.25
+        for name, shape in form.inputs.items()
+    }
 
 
 def graph_of(form: Form) -> ModelGraph:
@@ -56,7 +87,9 @@ def _rms_norm(x: Tensor, weight: Tensor) -> Tensor:
 
 def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     mean = x.mean(-1, keepdim=True)
-    return (x - mean) / torch.sqrt((x - mean).pow(2).mean(-1, keepdim=True) + 1e-12) * weight + bias
+    by_pow = (x - mean) / torch.sqrt((x - mean).pow(2).mean(-1, keepdim=True) + 1e-5) * weight + bias
+    by_var = (x - mean) * torch.rsqrt(x.var(-1, correction=0, keepdim=True) + 1e-5) * weight + bias
+    return by_pow + 2 * by_var
 
 
 def _rotated(x: Tensor) -> Tensor:
@@ -64,35 +97,44 @@ def _rotated(x: Tensor) -> Tensor:
     return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
 
 
+def _gelus(x: Tensor) -> Tensor:
+    exact = x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
+    cubic = 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+    return exact + 2 * cubic + 4 * (x * torch.sigmoid(1.702 * x))
+
+
+def _heads(x: Tensor, fused: nn.Linear) -> Tensor:
+    """Three parts of one projection, cut inside a stick."""
+    return torch.cat([part + n for n, part in enumerate(fused(x).split(96, dim=-1))])
+
+
+def _causal(x: Tensor) -> Tensor:
+    size = x.shape[-1]
+    return torch.where(torch.tril(torch.ones(size, size, device=x.device)) == 0, torch.full((), -1e4, dtype=x.dtype, device=x.device), x)
+
+
 X = {"x": (2, 16, 128)}
-HEADS = {"q": (2, 4, 16, 32), "k": (2, 4, 16, 32), "v": (2, 4, 16, 32)}
+HEADS = dict.fromkeys(("q", "k", "v"), (2, 4, 64, 32))
 FORMS: Mapping[str, Form] = {
-    "pow integer exponent": Form(lambda x: torch.pow(x, 3), X),
-    "pow half exponents": Form(lambda x: torch.pow(x, 0.5) + torch.pow(x, -0.5), X),
-    "pow(x, 5)": Form(lambda x: x**5, X),
-    "x ** 1.5": Form(lambda x: x**1.5, X),
-    "gelu": Form(lambda x: x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0))), X),
-    "silu": Form(lambda x: x * torch.sigmoid(x), X),
+    "pow integer exponent": Form(lambda x: x**3 + x**4 + x**5 + x**6, X, refused=True),
+    "pow half exponents": Form(lambda x: torch.pow(x, 0.5) + torch.pow(x, -0.5) + torch.pow(x, 1.5), X, refused=True),
+    "pow(x, 5)": Form(lambda x: x**5, X, refused=True),
+    "x ** 2.5": Form(lambda x: x**2.5, X, refused=True),
+    "gelu": Form(_gelus, X, refused=True),
+    "silu": Form(lambda x: x * torch.sigmoid(x) + 2 * (x / (1 + torch.exp(-x))), X),
     "softplus": Form(lambda x: torch.log(1 + torch.exp(x)), X),
-    "RMSNorm": Form(_rms_norm, X, {"weight": (128,)}),
-    "LayerNorm unfused": Form(_layer_norm, X, {"weight": (128,), "bias": (128,)}),
-    "rotate_half": Form(lambda q, cos, sin: q * cos + _rotated(q) * sin, dict.fromkeys(("q", "cos", "sin"), (2, 4, 16, 32))),
+    "RMSNorm": Form(_rms_norm, X, {"weight": (128,)}, refused=True),
+    "LayerNorm unfused": Form(_layer_norm, X, {"weight": (128,), "bias": (128,)}, refused=True),
+    "rotate_half": Form(lambda q, cos, sin: q * cos + _rotated(q) * sin, dict.fromkeys(("q", "cos", "sin"), (2, 4, 16, 32)), refused=True),
     "repeat_kv": Form(
         lambda q, k, v: F.scaled_dot_product_attention(q, repeat_kv(k, 2), repeat_kv(v, 2)),
         {"q": (2, 4, 16, 64), **dict.fromkeys(("k", "v"), (2, 2, 16, 64))},
     ),
     "masked_fill": Form(lambda x, mask: x.masked_fill(mask, -1e4), {**X, "mask": (2, 16, 128)}),
-    "tril mask": Form(
-        lambda x: torch.where(
-            torch.tril(torch.ones(16, 16, device=x.device)) == 0, torch.full((), -1e4, dtype=x.dtype, device=x.device), x
-        ),
-        {"x": (2, 16, 16)},
-    ),
-    "vocabulary": Form(lambda x, w: F.linear(x, w), X, {"w": (50257, 128)}),
-    "MLP width": Form(lambda x, w1, w2: F.linear(F.gelu(F.linear(x, w1)), w2), X, {"w1": (100, 128), "w2": (128, 100)}),
-    "fused qkv": Form(
-        lambda x, w, b: torch.cat([p + n for n, p in enumerate(F.linear(x, w, b).split(128, dim=-1))]), X, {"w": (384, 128), "b": (384,)}
-    ),
+    "tril mask": Form(_causal, {"x": (2, 16, 16)}, refused=True),
+    "vocabulary": Form(lambda x, head: head(x), X, linears={"head": (128, 50257)}),
+    "MLP width": Form(lambda x, up, down: down(F.gelu(up(x))), X, linears={"up": (128, 100), "down": (100, 128)}),
+    "fused qkv": Form(_heads, X, linears={"fused": (128, 288)}, refused=True),
     "Conv1D": Form(lambda x, b, w: torch.addmm(b, x.view(-1, x.size(-1)), w).view(2, 16, 256), X, {"b": (256,), "w": (128, 256)}),
-    "head_dim": Form(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), HEADS),
+    "head_dim": Form(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), HEADS, refused=True),
 }

@@ -6,36 +6,42 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from stock_forms import FORMS, graph_of
+from stock_forms import FORMS, graph_of, inputs_of, loaded_form
 
 from adapterc import specs
-from adapterc.attach import attach, rules_of
+from adapterc.build import built
 from adapterc.candidates import Candidate, about, forms_path, library, power_candidates, power_texts
 from adapterc.check import check_specs
 from adapterc.draft import _trial, draft_gap
-from adapterc.dsl.loader import load_text
 from adapterc.errors import UserError
 from adapterc.gaps import profile_named
+from adapterc.obstacles import find
+from adapterc.run import run_loaded
 
 PROFILE = "torch-spyre-2026-06"
-TOPICS = (
-    "pow integer exponent", "pow half exponents", "pow(x, 5)", "x ** 1.5", "gelu", "silu", "softplus", "RMSNorm", "LayerNorm unfused",
-    "rotate_half", "repeat_kv", "masked_fill", "tril mask", "vocabulary", "MLP width", "fused qkv", "Conv1D",
-)  # fmt: skip
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("topic", (*TOPICS, "head_dim"))
-def test_a_draft_passes_check_unchanged(topic: str, tmp_path: Path) -> None:
-    path = tmp_path / "draft.yaml"
+@pytest.mark.parametrize("topic", FORMS)
+def test_a_draft_passes_check_unchanged_and_its_gap_is_gone_in_a_run(topic: str, tmp_path: Path) -> None:
+    """All that a user does: draft, check, build, and the stock form on the simulator; the prologue's adapter puts masks on the host."""
+    path, form = tmp_path / "draft.yaml", FORMS[topic]
     report = draft_gap(topic, specs.find(()), PROFILE, output=path)
     assert report.ok
-    assert check_specs([path]).ok
-    rules = rules_of(load_text(report.text, str(path)))
-    assert sum(attach(graph_of(FORMS[topic]), rules, profile_named(PROFILE)).fired.values())
+    loaded, backend = loaded_form(topic), profile_named(PROFILE)
+    stock = graph_of(form)
+    assert bool(find(stock.captured.module, stock.layouts, backend)) == form.refused
+    prologue = [spec for spec in specs.find(()) if spec.stem == "prologue"]
+    with built([path, *prologue]) as (checked, package):
+        assert checked.ok
+        ran = run_loaded(loaded, inputs_of(form), checked, package, PROFILE, "device", 0, look=False)
+    assert ran.ok and ran.refusal is None
+    assert not any(graph.fallbacks or graph.refusals for graph in ran.graphs)
+    assert ran.comparison is not None and ran.comparison.largest < 0.01 * ran.comparison.scale
+    assert any(count for rule, count in ran.fired.items() if rule.startswith(report.name))
 
 
-@pytest.mark.parametrize("topic", (*TOPICS, "head_dim"))
+@pytest.mark.parametrize("topic", FORMS)
 def test_every_topic_has_candidates(topic: str) -> None:
     assert about(topic, library(specs.find(())))
 

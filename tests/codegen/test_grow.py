@@ -112,6 +112,14 @@ def test_heads_grow_and_the_result_stays(graphed: Any, case: str) -> None:
     assert all(n.meta["stage"] == "load" for n in pads)
 
 
+def test_heads_that_come_from_outside_grow_and_are_cut_back(graphed: Any) -> None:
+    heads = [torch.randn(2, HEADS, 5, SIZE) for _ in "qkv"]
+    graph = graphed(F.scaled_dot_product_attention, *heads)
+    rewritten, report = graph.apply(head())
+    assert report.fired["pad.head"] == 1, report.misses
+    assert graph.difference(rewritten) < 1e-5
+
+
 def test_lanes_that_are_not_zero_are_refused(graphed: Any) -> None:
     function, weights = CASES["plain"]
     graph = graphed(lambda x, q, k, v, o: function(x, q, k + 0, v, o), X, *weights, weights=(1, 2, 3, 4))
