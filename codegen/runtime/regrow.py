@@ -24,6 +24,7 @@ def carry_out(plan: GrowthPlan, tracer: Tracer, rule: str) -> None:
     sizes = {node: shape(node) for node in order if isinstance(node.meta.get("val"), torch.Tensor)}
     for (user, operand), copy in copies.items():
         user.replace_input_with(operand, copy)
+        sizes[copy] = sizes[operand]
     changed = set(copies.values())
     for node in order:
         if (
@@ -99,8 +100,9 @@ def _resize(plan: GrowthPlan, node: Node, growth: Growth | None, sizes: Mapping[
         return
     given = arguments(node)
     if name == "scaled_dot_product_attention":
-        if given["scale"] is None and given["query"] in plan.grown:
-            set_argument(node, "scale", sizes[given["query"]][-1] ** -0.5)
+        size = sizes[given["query"]][-1]
+        if given["scale"] is None and shape(given["query"])[-1] != size:
+            set_argument(node, "scale", size**-0.5)
         return
     if name in SPLITS:
         _resize_split(plan, node, given)
