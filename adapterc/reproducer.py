@@ -131,9 +131,21 @@ def confirms(text: str, kind: str, profile: str) -> bool:
     """Run the program on the simulator; whether the compiler's answer is `kind`: a refusal, a host step, a span or a known fault."""
     torch._dynamo.reset()
     clear_compile_log()
+    names: dict[str, Any] = {}
+    try:
+        return _answers(text, names, kind, profile)
+    finally:
+        # Dynamo's guards keep the program's globals for as long as the process lives; its weights must go.
+        for name in [name for name, value in names.items() if isinstance(value, torch.Tensor)]:
+            del names[name]
+        torch._dynamo.reset()
+        clear_compile_log()
+
+
+def _answers(text: str, names: dict[str, Any], kind: str, profile: str) -> bool:
     with settings(profile=profile), torch.no_grad(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         try:
-            exec(compile(text, "<reproducer>", "exec"), {})
+            exec(compile(text, "<reproducer>", "exec"), names)
         except Refusal as refusal:
             return refusal.obstacle.kind == kind
         if kind.startswith((FALLBACK, FAULT)) or kind == SPAN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,13 @@ def test_a_program_that_compiles_confirms_nothing() -> None:
     text = 'import torch, adapterc.spyre_runtime\nx = torch.zeros([2, 64], dtype=torch.float16, device="spyre")\ntorch.compile(lambda x: x + x, backend="spyre")(x)'
     assert not confirms(text, "stick_expr_unsupported", PROFILE)
     assert not confirms(text, "cpu_fallback:aten.embedding.default", PROFILE)
+
+
+def test_programs_leave_no_tensors_behind() -> None:
+    text = 'import torch, adapterc.spyre_runtime\nx = torch.zeros([61, 67], dtype=torch.float16, device="spyre")\ntorch.compile(lambda x: x + x, backend="spyre")(x)'
+    confirms(text, "stick_expr_unsupported", PROFILE)
+    gc.collect()
+    assert not any(type(found).__name__ == "SpyreTensor" and tuple(found.shape) == (61, 67) for found in gc.get_objects())
 
 
 def test_says_who_covers_it_and_what_is_left(quokka: GapsReport) -> None:
