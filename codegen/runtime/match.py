@@ -17,6 +17,8 @@ from .normal import Form, default_of, equal_values, forms, identity_source, name
 from .pattern import Anything, DType, Op, Pattern, Rest, Scalar, Subscript, Tensor, show, walk
 from .sizes import Dim, Unbound, evaluate, solve
 
+_LIMITS = {"finfo_min": "min", "finfo_max": "max", "finfo_eps": "eps"}
+
 
 @dataclass(frozen=True)
 class Match:
@@ -244,6 +246,10 @@ class Matcher:
             yield from self._items(items[1:], found[1:], advanced, user)
 
     def _op(self, pattern: Op, found: Any, state: _State, user: Node) -> Iterator[_State]:
+        limit = self._limit(pattern)
+        if limit is not None:
+            yield from self._literal(limit, found, state, user)
+            return
         if not isinstance(found, Node):
             self._fail(state, user, f"`{show(pattern)}` in the pattern, {found!r} here")
             return
@@ -258,6 +264,15 @@ class Matcher:
         source = identity_source(found)
         if source is not None and found is not self._root:
             yield from self._op(pattern, source, state, user)
+
+    def _limit(self, pattern: Op) -> float | None:
+        """The number that `finfo_min(float32)` or `finfo_min(dtype)` is; it stands in the graph as a literal. None for any other op."""
+        wanted = pattern.args[0] if len(pattern.args) == 1 else None
+        if pattern.name not in _LIMITS or not isinstance(wanted, DType):
+            return None
+        assert self._root is not None
+        kind = dtype(self._root) if wanted.name == "dtype" else getattr(torch, wanted.name)
+        return float(getattr(torch.finfo(kind), _LIMITS[pattern.name])) if kind.is_floating_point else None
 
     def _operands(self, pattern: Op, form: Form, node: Node, state: _State) -> Iterator[_State]:
         names = parameters(form.op)
@@ -310,15 +325,9 @@ class Matcher:
         if (part.step if part.step is not None else 1) != operands["step"]:
             self._fail(state, node, f"step {operands['step']} where the pattern has {part.step or 1}")
             return
-        ends = ((part.start, operands["start"], 0), (part.stop, operands["stop"], sizes[axis]))
-        states = iter([state])
-        for wanted, found, default in ends:
-            states = (
-                after
-                for before in states
-                for after in self._end(wanted if wanted is not None else default, found, sizes[axis], before, node)
-            )
-        yield from states
+        start, stop = part.start if part.start is not None else 0, part.stop if part.stop is not None else sizes[axis]
+        for begun in self._end(start, operands["start"], sizes[axis], state, node):
+            yield from self._end(stop, operands["stop"], sizes[axis], begun, node)
 
     def _end(self, wanted: object, found: int, size: int, state: _State, node: Node) -> Iterator[_State]:
         if isinstance(wanted, int):

@@ -190,10 +190,12 @@ def _reshape(node: Node) -> Form | None:
 
 
 def _slice(node: Node) -> Form | None:
-    """A slice, a narrow, or one piece of a split or chunk, with bounds inside the size."""
+    """A slice, a narrow, one piece of a split or chunk, or an index by a list of neighbours (`x[:, [-2]]`), with bounds inside the size."""
     if is_getitem(node):
         return _piece(node)
     name = packet(node)
+    if name == "index":
+        return _known_places(node)
     if name not in ("slice", "narrow"):
         return None
     given = arguments(node)
@@ -216,6 +218,28 @@ def _piece(node: Node) -> Form | None:
     lengths = [int(piece.shape[dim]) for piece in source.meta["val"]]
     start = sum(lengths[:index])
     return _sliced(base, dim, start, start + lengths[index], 1)
+
+
+def _known_places(node: Node) -> Form | None:
+    given = arguments(node)
+    indexed = [(dim, index) for dim, index in enumerate(given["indices"]) if index is not None]
+    if len(indexed) != 1:
+        return None
+    dim, index = indexed[0]
+    places = _constant(index)
+    if places is None or places.dim() != 1 or places.is_floating_point() or places.dtype == torch.bool or places.numel() == 0:
+        return None
+    size = shape(given["self"])[dim]
+    found = [int(place) % size for place in places]
+    neighbours = found == list(range(found[0], found[0] + len(found)))
+    return _sliced(given["self"], dim, found[0], found[-1] + 1, 1) if neighbours else None
+
+
+def _constant(node: Node) -> torch.Tensor | None:
+    """The tensor that a node has in every call: a constant of the graph, perhaps moved to another device."""
+    node = peel(node)
+    known = getattr(node.graph.owning_module, str(node.target), None) if node.op == "get_attr" else None
+    return known if isinstance(known, torch.Tensor) and not isinstance(known, torch.nn.Parameter) else None
 
 
 def _sliced(base: Node, dim: int, start: int, stop: int, step: int) -> Form:

@@ -19,9 +19,21 @@ GIB = 2**30
 
 # model type, architecture -> the rules without which it does not pass
 MENDED: dict[tuple[str, str], tuple[str, ...]] = {
+    ("bloom", "BloomForCausalLM"): ("joined.heads", "head_views.product_and_bias"),
     ("clip", "CLIPModel"): ("patches.linear", "patches.cut", "pick_token.one_hot_row", "pick_token.norm_of_token"),
     ("deberta-v2", "DebertaV2Model"): ("head_views.transposed", "head_views.scaled", "head_views.product", "head_views.undone"),
-    ("gemma3_text", "Gemma3TextModel"): ("gelu_tanh.by_sigmoid",),
+    ("falcon", "FalconForCausalLM"): ("joined.by_hand", "joined.groups"),
+    ("gemma4_text", "Gemma4ForCausalLM"): (
+        "gelu_tanh.by_sigmoid",
+        "joined.layers",
+        "joined.table",
+        "joined.scaled",
+        "joined.sum",
+        "joined.norm",
+    ),
+    ("gpt_neo", "GPTNeoForCausalLM"): ("attention.mask_before_sum", "attention.wide_scores"),
+    ("mpt", "MPTForCausalLM"): ("attention.wide_bias",),
+    ("xglm", "XGLMForCausalLM"): ("head_views.softmax",),
 }
 
 

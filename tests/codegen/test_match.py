@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from adapterc.codegen.runtime import Dim, Match, Matcher, Miss, Pattern, Rest, Scalar, Tensor, op
+from adapterc.codegen.runtime import Dim, DType, Match, Matcher, Miss, Pattern, Rest, Scalar, Tensor, op
 from adapterc.codegen.runtime.sizes import evaluate, solve
 
 X, Y = torch.randn(3, 4), torch.randn(3, 4)
@@ -93,6 +93,44 @@ def test_sizes_are_bound_and_compared(graphed: Any) -> None:
     missed = at_end(graphed(lambda a: rotate(a, 1), X), half)
     assert isinstance(missed, Miss)
     assert "d / 2" in missed.clause
+
+
+def test_both_ends_of_a_slice_are_compared_and_bound(graphed: Any) -> None:
+    begin, end = Dim("s"), Dim("e")
+    found = at_end(graphed(lambda a: torch.exp(a[:, 1:-1]), X), op("exp", x()[:, begin:end]))
+    assert isinstance(found, Match)
+    assert found.sizes == {"s": 1, "e": 3}
+    assert isinstance(at_end(graphed(lambda a: torch.exp(a[:, 1:3]), X), op("exp", x()[:, 1:3])), Match)
+    for other in (lambda a: torch.exp(a[:, 0:3]), lambda a: torch.exp(a[:, 1:4])):
+        assert isinstance(at_end(graphed(other, X), op("exp", x()[:, 1:3])), Miss)
+
+
+def test_an_index_by_a_list_of_neighbours_is_a_slice(graphed: Any) -> None:
+    pattern = op("exp", x()[:, Dim("s") : Dim("e")])
+
+    def picked(places: list[int]) -> Any:
+        return graphed(lambda a: torch.exp(a[:, places]), X)
+
+    for places, bounds in (([-2], (2, 3)), ([1, 2], (1, 3))):
+        found = at_end(picked(places), pattern)
+        assert isinstance(found, Match)
+        assert (found.sizes["s"], found.sizes["e"]) == bounds
+    for places in ([2, 1], [0, 2], [1, 1]):
+        assert isinstance(at_end(picked(places), pattern), Miss)
+    index = torch.tensor([1, 2])
+    assert isinstance(at_end(graphed(lambda a, i: torch.exp(a[:, i]), X, index), pattern), Miss)  # an input is another one in the next call
+
+
+@pytest.mark.parametrize(("of", "matches"), [(DType("float32"), True), (DType("dtype"), True), (DType("float16"), False)])
+def test_the_end_of_a_format_is_its_number(graphed: Any, of: DType, matches: bool) -> None:
+    lowest = torch.finfo(torch.float32).min
+    pattern = op("where", Tensor("c", "bool", (...,)), x(), op("finfo_min", of))
+    for function in (
+        lambda a, b: torch.where(b, a, torch.full([], lowest, dtype=a.dtype)),
+        lambda a, b: torch.where(b, a, lowest),
+    ):
+        found = at_end(graphed(function, X, X > 0), pattern)
+        assert isinstance(found, Match) is matches
 
 
 def test_pieces_of_a_chunk_are_slices(graphed: Any) -> None:
