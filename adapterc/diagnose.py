@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from adapterc.diagnose_rounding import MARGIN, Admissible, ran, suspects, within_rounding
 from adapterc.reproducer import program_text
 from adapterc.spyre_runtime.dispatch import is_view
-from adapterc.spyre_runtime.execute_tiled import TiledProgram
 from adapterc.spyre_runtime.formats import NumberRules, carrier_dtype
 from adapterc.spyre_runtime.frontend import Compilation, compile_graph
 from adapterc.spyre_runtime.ir import Op
@@ -47,8 +47,6 @@ ADVICE: Mapping[str, str] = {
     TRANSFER: "keep such values off the bus: round or mask them on the host first",
 }
 FLOOR = 2.0**-12  # an eighth of the last bit of the largest output
-LAST_BIT = 2.0**-8  # of a 1-6-9 number, with a neighbour to either side
-MARGIN = 2.0
 MOST_CULPRITS = 8
 
 
@@ -96,9 +94,10 @@ def diagnose_subject(subject: Subject, *, picture: bool = True) -> Diagnosis:
     """Find every op that is wrong, the last one first.
 
     The search starts with the narrow bound (partial sums). An op whose own output is off by no more than a rounding is no culprit; where the search
-    ends at one, the device rounds otherwise than the profile says, and the search goes on with the wide bound.
+    ends at one, the device rounds otherwise than the profile says. Then many ops differ a little and no bisection can tell them apart: each op is
+    compared by itself, and those that rounding does not explain are accused where they alone move the output by more than the narrow bound.
     """
-    bound = drift_bound(subject)
+    narrow = bound = drift_bound(subject)
     culprits: list[Culprit] = []
     mended: frozenset[int] = frozenset()
     transfers = False
@@ -109,20 +108,33 @@ def diagnose_subject(subject: Subject, *, picture: bool = True) -> Diagnosis:
         else:
             position = _last(subject, mended, transfers, bound)
             meant, done = _outputs(subject, position, subject.before(position))
-            if _rounding(meant, done, subject.op(position).is_reduction):
-                wide = max(bound, wide_bound(subject))
-                if wide == bound:
-                    break
-                bound = wide
-                continue
+            if within_rounding(meant, done, subject.op(position).is_reduction):
+                bound = max(bound, wide_bound(subject))
+                culprits += _among_rounding(subject, mended, transfers, narrow)
+                break
             mended = mended | {position}
             found = _accused(subject, position, before, distance(subject.run(mended, transfers), subject.reference), bound)
         culprits.append(found)
         before = distance(subject.run(mended, transfers), subject.reference)
     search = subject.runs
     errors = tuple((subject.op(i).name, subject.op(i).origin.source, error) for i, error in subject.local_errors()) if picture else ()
-    sure = tuple(dataclasses.replace(c, certainty=_certainty(c.error_alone, bound, before <= bound)) for c in culprits)
+    drifts = bound > narrow
+    sure = tuple(dataclasses.replace(c, certainty=_certainty(c.error_alone, narrow, drifts or before <= bound)) for c in culprits)
     return Diagnosis(whole, bound, sure, search, len(subject.ops), errors)
+
+
+def _among_rounding(subject: Subject, mended: frozenset[int], transfers: bool, narrow: float) -> Iterator[Culprit]:
+    """The ops that are wrong on a device that rounds otherwise everywhere, the last one first."""
+    admissible = Admissible(subject)
+    wrong = [position for position in suspects(subject, admissible.allows) if position not in mended][:MOST_CULPRITS]
+    for position in reversed(wrong):
+        lone = at(subject, position)
+        alone = distance(lone.run(frozenset()), subject.reference)
+        subject.runs += lone.runs
+        if alone > narrow:
+            before = distance(subject.run(mended, transfers), subject.reference)
+            mended = mended | {position}
+            yield _accused(subject, position, before, distance(subject.run(mended, transfers), subject.reference), narrow)
 
 
 def _certainty(alone: float, bound: float, mended: bool) -> float:
@@ -141,15 +153,6 @@ def wide_bound(subject: Subject) -> float:
     other = NumberRules("nearest_even", subject.rules.host_rounding)
     subject.runs += 2
     return MARGIN * max(distance(variant(subject, sums, other), subject.reference) for sums in ("float32", "dl16"))
-
-
-def _rounding(meant: Tensor, done: Tensor, sums: bool) -> bool:
-    """Whether an op's output is right but for how it rounds: each element to a bit, a sum to a bit of the largest one in its row."""
-    if not meant.is_floating_point() or not bool(((done - meant).isfinite() | (done == meant)).all()):
-        return bool(torch.equal(done, meant))
-    scale = meant.abs().amax(-1, keepdim=True) if meant.dim() else meant.abs()
-    allowed = scale * LAST_BIT if sums else meant.abs() * LAST_BIT + scale * LAST_BIT**3
-    return bool(((done - meant).abs() <= allowed).all())
 
 
 def _last(subject: Subject, mended: frozenset[int], transfers: bool, bound: float) -> int:
@@ -196,7 +199,7 @@ def _classify(subject: Subject, lone: Subject, position: int, bound: float) -> t
             LAYOUT,
             "it writes what unused lanes of an operand hold, where each element has one lane to read: it reads at the wrong place",
         )
-    wrong = _constant_errors(subject, position, memory)
+    wrong = _constant_errors(subject, position, memory, Admissible(subject))
     if wrong:
         return LOWERING, f"wrong where every operand is one constant, so it is the value and not the place: {wrong}"
     if _right_alone(subject, position):
@@ -206,22 +209,14 @@ def _classify(subject: Subject, lone: Subject, position: int, bound: float) -> t
 
 def _outputs(subject: Subject, position: int, memory: Memory) -> tuple[Tensor, Tensor]:
     """The elements of the op's output, by reference and by the device, from the same memory."""
-    right, wrong = (_ran(subject, position, program, memory) for program in (subject.expected, subject.device))
-    name = subject.linked(position, subject.expected).site.write.buffer
-    return host_view(subject.expected.link, right, name), host_view(subject.device.link, wrong, name)
-
-
-def _ran(subject: Subject, position: int, program: TiledProgram, memory: Memory) -> Memory:
-    own = {name: value.clone() for name, value in memory.items()}
-    subject.linked(position, program).runner.run(own)
-    return own
+    return ran(subject, position, subject.expected, memory), ran(subject, position, subject.device, memory)
 
 
 def _bits(value: Tensor) -> Tensor:
     return value.nan_to_num(nan=12345.0) if value.is_floating_point() else value
 
 
-def _constant_errors(subject: Subject, position: int, memory: Memory) -> str:
+def _constant_errors(subject: Subject, position: int, memory: Memory, admissible: Admissible) -> str:
     """The first constant with which the op is wrong. The constants are values that its operands have here, and ones."""
     step = subject.linked(position, subject.expected)
     stored = subject.expected.link.storage(step.site.write.buffer).name
@@ -232,9 +227,10 @@ def _constant_errors(subject: Subject, position: int, memory: Memory) -> str:
     values = torch.cat([value.flatten() for value in floats])
     for constant in dict.fromkeys((values.min().item(), values.max().item(), values.median().item(), 1.0, -1.0)):
         trial = {n: torch.full_like(v, constant) if n in read and v.is_floating_point() else v for n, v in memory.items()}
-        right = _ran(subject, position, subject.expected, trial)
-        meant, done = _outputs(subject, position, {**trial, stored: right[stored]})  # a store at the wrong place then writes what is there
-        if not _rounding(meant, done, subject.op(position).is_reduction):
+        # A store at the wrong place then writes what is there.
+        trial[stored] = subject.after(position, trial)[stored]
+        meant, done = _outputs(subject, position, trial)
+        if not admissible.allows(position, trial, meant, done):
             return f"with {constant:.4g}"
     return ""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -77,6 +77,21 @@ class Subject:
             run_step(step, [current], None)
         current.allocate(self.linked(position, self.expected).site.write.buffer)
         return current.memory
+
+    def after(self, position: int, memory: Memory) -> Memory:
+        """A copy of the memory as the reference's op at `position` leaves it."""
+        own = {name: value.clone() for name, value in memory.items()}
+        self.linked(position, self.expected).runner.run(own)
+        return own
+
+    def walk(self) -> Iterator[tuple[int, Memory]]:
+        """One run by reference: each op's position with the memory that it finds, its own output allocated. The caller leaves the memory as it is."""
+        current = self._pass(self.expected)
+        for position, step in enumerate(self.expected.steps):
+            if isinstance(step, LinkedOp):
+                current.allocate(step.site.write.buffer)
+                yield position, current.memory
+            run_step(step, [current], None)
 
     def local_errors(self) -> tuple[tuple[int, float], ...]:
         """Per op, how far the device's output is from the reference's, both going on with their own values: where an error arises and how it spreads."""

@@ -88,6 +88,23 @@ def test_accuses_nobody_without_a_fault(rules: NumberRules) -> None:
     assert found.klass == DRIFT and not found.culprits
 
 
+@pytest.mark.parametrize("fault", ["exp-floor", "broadcast-result-misread", None])
+def test_a_fault_is_found_on_a_device_that_rounds_otherwise_everywhere(fault: str | None) -> None:
+    """Every op differs then, and end to end the fault is one difference among many."""
+    values = (normal(64, 128), normal(128, seed=2), normal(128, 64, seed=1))
+    graph = compiled(lambda x, b, w: (chain(x + b) + torch.exp(x - 14) * 60000.0) @ w + (x + b) @ w, *values)
+    expected = link(graph, PROFILE, TiledOptions(checks=QUIET, padding=GARBAGE), DEFAULT_RULES)
+    rules = NumberRules("nearest_even")
+    options = TiledOptions(checks=QUIET, padding=GARBAGE, partial_sums="dl16", faults=frozenset({fault} if fault else ()))
+    device = link(graph, PROFILE, options, rules)
+    found = diagnose_subject(made(graph, values, PROFILE, DEFAULT_RULES, expected, device))
+    assert found.error > 2.0**-12
+    wrong = {name for _, name in device.faults.fired}
+    assert {culprit.op for culprit in found.culprits} <= wrong
+    assert bool(found.culprits) == bool(fault) == bool(wrong)
+    assert all(culprit.certainty > 0.5 for culprit in found.culprits)
+
+
 def test_runs_grow_with_the_logarithm() -> None:
     values = (normal(8, 64),)
     graph = compiled(chain, *values)
