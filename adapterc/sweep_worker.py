@@ -10,9 +10,15 @@ from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+# Also what a row's libraries would import at their first use, a third of the time of a small row.
 import torch
-import torch._dynamo
+import torch._dynamo.repro.after_dynamo
+import torch._inductor.compile_fx
+import torch.export._trace
 import transformers
+import transformers.masking_utils
+import transformers.modeling_utils
+import transformers.models.auto.modeling_auto
 
 from adapterc.build import load_package
 from adapterc.sweep_row import Outcome, Task, run_row

@@ -8,18 +8,25 @@ from torch.fx import Graph, Node
 from .graph import mutated_inputs, packet
 from .trace import Tracer
 from .transfer import PERMUTES, SPLITS, VIEWS
+from .written_views import part_of, write_part
 
 # What shares memory with its operand: a write through one name would be seen through the other.
 _SHARING = VIEWS | PERMUTES | SPLITS | {"slice", "select", "expand", "expand_as", "unbind", "narrow", "alias", "detach", "contiguous", "to"}
 
 
 def functionalise(graph: Graph, tracer: Tracer) -> int:
-    """Replace writes to values that only this graph holds and that no view shares. Inputs, caches and buffers stay as they are. Returns how many."""
+    """Replace writes to values that only this graph holds, and to slices of them. Inputs, caches and buffers stay as they are. Returns how many."""
     done = 0
     for node in list(graph.nodes):
         written = mutated_inputs(node)
         functional = _functional(node)
-        if functional is None or written != (node.args[0],) or not _owned(written[0]):
+        if functional is None or written != (node.args[0],):
+            continue
+        chain = part_of(written[0])
+        if chain is not None:
+            done += write_part(graph, node, functional, chain, tracer)
+            continue
+        if not _owned(written[0]):
             continue
         with graph.inserting_before(node):
             value = tracer.call(functional, node.args, node.kwargs, node, rule="functional")

@@ -33,6 +33,7 @@ MENDED: dict[tuple[str, str], tuple[str, ...]] = {
     ),
     ("gpt_neo", "GPTNeoForCausalLM"): ("attention.mask_before_sum", "attention.wide_scores"),
     ("mpt", "MPTForCausalLM"): ("attention.wide_bias",),
+    ("qwen3_vl", "Qwen3VLForConditionalGeneration"): ("rope.halves",),
     ("xglm", "XGLMForCausalLM"): ("head_views.softmax",),
 }
 
