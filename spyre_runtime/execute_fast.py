@@ -18,11 +18,10 @@ from . import custom_ops as custom_ops  # defines torch.ops.spyre_sim, which dec
 from .aliasing import Aliases
 from .dispatch import VALUE_PRESERVING, is_view
 from .formats import HALF_DTYPES, Rounding, carrier_dtype, pieces, round_dl16_
+from .reuse import CASTS, COPIES, out_overload, reusable_operands
 from .tensor import DEVICE_TYPE, SpyreTensor
 
 aten = torch.ops.aten
-_CASTS = frozenset({aten._to_copy.default, torch.ops.prims.convert_element_type.default})
-_COPIES = frozenset({aten.clone.default, torch.ops.spyre_sim.restickify.default})
 
 RoundingPoint = Rounding | Literal["host"] | None
 
@@ -79,6 +78,7 @@ def compile_program(graph: fx.GraphModule, rounding: RoundingPoint) -> Program:
     aliases = Aliases.of(graph.graph)
     code = _Code()
     last_use = _last_uses(graph.graph)
+    reusable = reusable_operands(graph.graph, aliases, last_use)
     placeholders = graph.graph.find_nodes(op="placeholder")
     for node in graph.graph.nodes:
         if node.op == "get_attr":
@@ -88,7 +88,8 @@ def compile_program(graph: fx.GraphModule, rounding: RoundingPoint) -> Program:
             if _is_constant(node, code, aliases):
                 code.constants[node] = _evaluate(step, node, code, rounding)
             else:
-                _emit(step, node, code, rounding)
+                into = reusable.get(node)
+                _emit(step if into is None or into in code.constants else _written_over(step, node, into), node, code, rounding)
         elif node.op == "output":
             code.lines.append(f"return {code.literal(tuple(pytree.tree_leaves(node.args[0], is_leaf=lambda v: v is None)))}")
         dead = [_local(n) for n in last_use.get(node, ()) if n not in code.constants]
@@ -117,7 +118,7 @@ def _step(node: fx.Node, aliases: Aliases) -> _Step:
     args = pytree.tree_map(_on_carriers, tuple(node.args))
     kwargs = {name: pytree.tree_map(_on_carriers, value) for name, value in node.kwargs.items() if name not in ("pin_memory", "layout")}
     target: Any = node.target
-    if target in _CASTS | _COPIES and _changes_nothing(node) and aliases.may_share(node, node.args[0]):
+    if target in COPIES and _changes_nothing(node) and aliases.may_share(node, node.args[0]):
         return _Step(None, args[:1], {})
     if target is torch.ops.prims.convert_element_type.default:
         # The reference implementation of this one is Python; _to_copy is a kernel.
@@ -126,6 +127,13 @@ def _step(node: fx.Node, aliases: Aliases) -> _Step:
         # A CPU kernel may have chosen other strides than the device's; reshape views where it can.
         return _Step(aten.reshape.default, args, kwargs)
     return _Step(getattr(target, "_op", target), args, kwargs)
+
+
+def _written_over(step: _Step, node: fx.Node, into: fx.Node) -> _Step:
+    """The same step with its result in the memory of one of its operands."""
+    if step.call is None:
+        return step
+    return _Step(out_overload(node.target)._op, step.args, {**step.kwargs, "out": into})
 
 
 def _changes_nothing(node: fx.Node) -> bool:
@@ -144,10 +152,10 @@ def _rounds(node: fx.Node) -> bool:
     if target is operator.getitem:
         parent = cast(fx.Node, node.args[0])
         return not is_view(parent.target) and _name(parent) not in VALUE_PRESERVING
-    if target in _CASTS or target is aten.copy_.default:
+    if target in CASTS or target is aten.copy_.default:
         source = node.args[1 if target is aten.copy_.default else 0]
         return isinstance(source, fx.Node) and source.meta["val"].dtype not in HALF_DTYPES
-    return not is_view(target) and target not in _COPIES and _name(node) not in VALUE_PRESERVING
+    return not is_view(target) and target not in COPIES and _name(node) not in VALUE_PRESERVING
 
 
 def _name(node: fx.Node) -> str:

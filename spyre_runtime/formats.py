@@ -26,8 +26,9 @@ HALF_DTYPES = frozenset({torch.float16, torch.bfloat16})
 UNSUPPORTED_DTYPES = frozenset({torch.float64, torch.complex32, torch.complex64, torch.complex128})
 
 _DROPPED_BITS = 23 - DL16_MANTISSA_BITS
-_HALF_ULP = 1 << (_DROPPED_BITS - 1)
-_KEEP = -(1 << _DROPPED_BITS)
+# As tensors: wrapping a Python number anew costs as much as a pass over a small tensor.
+_HALF_ULP = torch.tensor(1 << (_DROPPED_BITS - 1), dtype=torch.int32, device="cpu")
+_KEEP = torch.tensor(-(1 << _DROPPED_BITS), dtype=torch.int32, device="cpu")
 _VELTKAMP = float((1 << _DROPPED_BITS) + 1)
 _SQUARES_IN_RANGE = 8e9**2  # well below DL16_MAX = 8.57e9, for the rounding of the sum itself
 _LARGEST_WITHOUT_CODE = 2.0**-31  # every rounded magnitude up to here becomes zero
