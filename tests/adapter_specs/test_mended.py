@@ -32,6 +32,7 @@ MENDED: dict[tuple[str, str], tuple[str, ...]] = {
         "joined.norm",
     ),
     ("gpt_neo", "GPTNeoForCausalLM"): ("attention.mask_before_sum", "attention.wide_scores"),
+    ("lfm2", "Lfm2ForCausalLM"): ("short_conv.three", "masks.factor"),
     ("mpt", "MPTForCausalLM"): ("attention.wide_bias",),
     ("qwen3_vl", "Qwen3VLForConditionalGeneration"): ("rope.halves",),
     ("xglm", "XGLMForCausalLM"): ("head_views.softmax",),
