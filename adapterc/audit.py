@@ -25,8 +25,19 @@ from adapterc.population import population, representative
 from adapterc.spyre_runtime.profile import Profile
 from adapterc.stock import fingerprint, functions_of, recorded, write_record
 
-NEEDED, RETIRED, PARTIAL, CHANGED, DEAD, STAYS, UNKNOWN = "needed", "retired", "partial", "changed", "dead", "stays", "unknown-gap"
-_STYLE = {NEEDED: "green", STAYS: "green", RETIRED: "yellow", PARTIAL: "yellow", CHANGED: "bold red", DEAD: "bold red", UNKNOWN: "bold red"}
+NEEDED, RETIRED, PARTIAL, CHANGED, DEAD, STAYS, UNKNOWN, UNSURE = (
+    "needed", "retired", "partial", "changed", "dead", "stays", "unknown-gap", "unsure",
+)  # fmt: skip
+_STYLE = {
+    NEEDED: "green",
+    STAYS: "green",
+    RETIRED: "yellow",
+    PARTIAL: "yellow",
+    CHANGED: "bold red",
+    DEAD: "bold red",
+    UNKNOWN: "bold red",
+    UNSURE: "yellow",
+}
 
 
 @dataclass(frozen=True)
@@ -142,7 +153,7 @@ def _finding(
 
     if adapter.gap is not None and adapter.gap not in profile.gaps:
         return found(UNKNOWN, f"the profile has no gap `{adapter.gap}`; correct the id, or add the gap to the profile")
-    if adapter.gap is not None and profile.gaps[adapter.gap].state != "open":
+    if adapter.gap is not None and profile.gaps[adapter.gap].state == "closed":
         return found(RETIRED, f"{profile.name} closed {adapter.gap}: {profile.gaps[adapter.gap].summary}", removal(adapter))
     changed = changed_functions(adapter)
     if changed:
@@ -153,9 +164,14 @@ def _finding(
         )
     if adapter.gap is None:
         return found(STAYS, "hardware: it is for no gap that a release closes")
+    if profile.gaps[adapter.gap].state != "open":
+        return found(
+            UNSURE, f"whether {profile.name} still has {adapter.gap} is not public, so it stays: {profile.gaps[adapter.gap].summary}"
+        )
     if left.get(adapter.gap):
         return found(PARTIAL, f"{adapter.gap} still stands: {'; '.join(left[adapter.gap])}")
-    return found(NEEDED, f"{adapter.gap} is open: {profile.gaps[adapter.gap].summary}")
+    carried = "; carried over from another release, for nothing of this one's gaps is public" if profile.unknown("gaps") else ""
+    return found(NEEDED, f"{adapter.gap} is open: {profile.gaps[adapter.gap].summary}{carried}")
 
 
 def changed_functions(adapter: Adapter) -> tuple[str, ...]:

@@ -82,6 +82,8 @@ def rules_by_source(specs: Sequence[Path]) -> dict[str, Rule]:
 def about(topic: str, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """The candidates that a word speaks of: a rule, an adapter, a gap, an op of the match; or a power such as `pow(x, 5)`. Nearest meaning first."""
     word = re.sub(r"[\s-]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", topic.strip()).lower())
+    if not word:
+        return ()
     powers = tuple(power_candidates(exponents_in(topic)))
     if powers:
         return powers

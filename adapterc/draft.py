@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from adapterc.attach import attach, rules_of
-from adapterc.candidates import Candidate, about, library, power_candidates
+from adapterc.candidates import SPOKEN, Candidate, about, library, power_candidates
 from adapterc.capturing import DEVICE, ModelGraph
 from adapterc.codegen.runtime.graph import packet, placeholder_kinds
 from adapterc.codegen.runtime.match import Matcher
@@ -30,10 +30,11 @@ from adapterc.decoding import all_graphs
 from adapterc.dsl.adapter import Adapter
 from adapterc.dsl.ast import Name
 from adapterc.dsl.check import check_types
-from adapterc.dsl.diagnostics import SpecError
+from adapterc.dsl.diagnostics import SpecError, did_you_mean
 from adapterc.dsl.loader import load_text
 from adapterc.dsl.types import RestDims, ScalarType, TensorType, Type
 from adapterc.errors import UserError
+from adapterc.files import check_writable, write_whole
 from adapterc.gaps import identity, profile_named
 from adapterc.models import load
 from adapterc.obstacles import Compiler, Place, all_places, find
@@ -110,9 +111,11 @@ def draft_gap(
 ) -> DraftReport:
     """Draft an adapter for a gap: an id that `gaps` printed (with its model), a gap id of the profile, a topic, or an expression.
 
-    Raises UserError ADC605 where nothing is known by that name, ADC606 where no candidate holds.
+    Raises UserError ADC605 where nothing is known by that name, ADC606 where no candidate holds, ADC512 where `output` cannot be written.
     """
     backend = profile_named(profile)
+    if output is not None:
+        check_writable(output, "--output")
     known = library(specs)
     site: Site | None = None
     if _NUMBER.fullmatch(gap) and model is not None:
@@ -122,9 +125,12 @@ def draft_gap(
     else:
         chosen, subject = about(gap, known), gap
     if not chosen:
-        topics = ", ".join(sorted({candidate.name for candidate in known}))
+        topics = ("pow", *SPOKEN)
+        hint = did_you_mean(gap, [*topics, *(candidate.name for candidate in known)])
         raise UserError(
-            "ADC605", f"nothing is known about `{gap}`", f"give --model with a gap's number, an expression, or one of: pow, {topics}"
+            "ADC605",
+            f"nothing is known about `{gap}`",
+            f"{f'{hint} Else give' if hint else 'give'} a gap's number with --model, an expression, or one of: {', '.join(topics)}",
         )
     trials = tuple(_trials(chosen, backend, site))
     good = [trial for trial in trials if trial.good]
@@ -139,7 +145,7 @@ def draft_gap(
     questions = tuple(_questions(good, site))
     text = _spec_text(label, subject, good, trials, questions, site)
     if output is not None:
-        output.write_text(text, encoding="utf-8")
+        write_whole(output, text, "--output")
     return DraftReport(gap, label, text, trials, questions, output)
 
 

@@ -71,5 +71,12 @@ def choose(loaded: Loaded, texts: Sequence[str], ids: str | None) -> dict[str, t
 
 
 def vocabulary(loaded: Loaded) -> int:
-    text_config = loaded.config.get_text_config()
-    return int(text_config.vocab_size)
+    """The number of token ids. Raises UserError ADC504 for a model that takes neither ids nor an image."""
+    size = getattr(loaded.config.get_text_config(), "vocab_size", None)
+    if not isinstance(size, int) or loaded.model.main_input_name not in ("input_ids", "decoder_input_ids"):
+        raise UserError(
+            "ADC504",
+            f"{loaded.source.text}: this model takes `{loaded.model.main_input_name}`, and inputs can be made for token ids and images only",
+            "name the text or vision part of the model, such as config:BertModel or config:ViTModel",
+        )
+    return size

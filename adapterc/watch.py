@@ -29,9 +29,11 @@ def watch(
     """At each tick give `check` the specs that are new or were saved since the last one, and `gone` those that were removed.
 
     `arguments` as for `specs.find`, so that a spec that is put into a watched folder is checked too. Ends with `ticks`, or when the user interrupts.
-    Raises UserError ADC901 where there is nothing to watch.
+    Raises UserError ADC101 for a file that is not there, ADC901 where there is nothing to watch.
     """
-    specs.find(arguments)
+    missing = next((path for path in specs.find(arguments) if not path.exists()), None)
+    if missing is not None:
+        raise UserError("ADC101", f"{missing}: there is no such file", "check the path, or name a folder to watch")
     seen: Mapping[Path, Stamp] = {}
     try:
         for _ in ticks:

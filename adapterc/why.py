@@ -94,7 +94,7 @@ def why_rule(name: str, model: str, specs: Sequence[Path], profile: str) -> WhyR
     adapters = load_all(specs)
     known = {f"{rule.header.adapter}.{rule.header.name}": rule for adapter in adapters for rule in adapter.rules}
     if name not in known:
-        raise UserError("ADC604", f"there is no rule `{name}`", did_you_mean(name, known) or f"the rules are {', '.join(sorted(known))}")
+        raise UserError("ADC604", f"there is no rule `{name}`", did_you_mean(name, known) or "`adapterc list` shows all rules")
     loaded = load(model)
     answers = tuple(
         _answer(name, known[name], adapters, loaded, graph, backend) for graph in graphs_of_loaded(loaded, seeded_inputs(loaded))

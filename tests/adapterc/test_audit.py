@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapterc import audit, stock
+from adapterc import audit, specs, stock
 from adapterc.dsl.adapter import Adapter
 from adapterc.dsl.loader import load
 from adapterc.gaps import profile_named
@@ -90,3 +90,43 @@ def test_fingerprints_ignore_layout_but_not_code(tmp_path: Path) -> None:
 def test_profiles_are_found_oldest_first() -> None:
     names = audit.profile_names()
     assert "torch-spyre-2026-06" in names and list(names) == sorted(names)
+
+
+def test_the_shipped_profiles_say_which_scaffold_fell_when() -> None:
+    """Looking ids up became native in September 2026; cache writes changed then, and whether theirs suffices is not public."""
+    adapters = [load(path) for path in specs.find(())]
+    history = {
+        found.name: [
+            audit._finding(found, profile_named(name), {found.name: 1}, {}, {}, asked_all=True).state for name in audit.profile_names()
+        ]
+        for found in adapters
+    }
+    assert audit.profile_names() == ("torch-spyre-2025-11", "torch-spyre-2026-06", "torch-spyre-2026-09")
+    assert history["embedding"] == [audit.NEEDED, audit.NEEDED, audit.RETIRED]
+    assert history["kv_write"] == [audit.NEEDED, audit.NEEDED, audit.UNSURE]
+    hardware = {found.name for found in adapters if found.gap is None}
+    assert {name for name, states in history.items() if set(states) == {audit.STAYS}} == hardware
+    others = history.keys() - hardware - {"embedding", "kv_write"}
+    assert others and all(set(history[name]) == {audit.NEEDED} for name in others)
+
+
+def test_what_is_carried_over_is_said(tmp_path: Path) -> None:
+    embedding = next(load(path) for path in specs.find(()) if path.stem == "embedding")
+    old, new = (
+        audit._finding(embedding, profile_named(f"torch-spyre-{date}"), {"embedding": 1}, {}, {}, asked_all=True).because
+        for date in ("2025-11", "2026-06")
+    )
+    assert "carried over" in old and "carried over" not in new
+
+
+def test_unsure_where_the_profile_does_not_know(tmp_path: Path) -> None:
+    found = state(adapter(tmp_path), "unknown")
+    assert found.state == audit.UNSURE and not found.diff
+
+
+def test_a_record_holds_the_functions_and_names_the_ones_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "stock_functions.json"
+    monkeypatch.setattr(stock, "record_path", lambda: kept)
+    name = "activations.py:NewGELUActivation.forward"
+    stock.write_record({"cubes.cube": {name: stock.fingerprint(name) or "", "gone.py:f": "0" * 16}})
+    assert audit.changed_functions(adapter(tmp_path)) == (f"gone.py:f (recorded with {stock.recorded().version})",)
