@@ -23,7 +23,7 @@ from adapterc.models import load
 from adapterc.obstacles import Compiler
 from adapterc.population import population, representative
 from adapterc.spyre_runtime.profile import Profile
-from adapterc.stock import fingerprint, functions_of, recorded, write_record
+from adapterc.stock import difference, fingerprint, functions_of, recorded, write_record
 
 NEEDED, RETIRED, PARTIAL, CHANGED, DEAD, STAYS, UNKNOWN, UNSURE = (
     "needed", "retired", "partial", "changed", "dead", "stays", "unknown-gap", "unsure",
@@ -42,7 +42,7 @@ _STYLE = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One adapter on one profile. `diff`: what to apply where the adapter is retired."""
+    """One adapter on one profile. `diff`: what to apply where the adapter is retired; what is new where stock has changed."""
 
     adapter: str
     profile: str
@@ -157,7 +157,11 @@ def _finding(
         return found(RETIRED, f"{profile.name} closed {adapter.gap}: {profile.gaps[adapter.gap].summary}", removal(adapter))
     changed = changed_functions(adapter)
     if changed:
-        return found(CHANGED, f"Transformers {transformers.__version__} has other text than it was proved against: {', '.join(changed)}")
+        record = recorded()
+        because = (
+            f"Transformers {transformers.__version__} has other text than it was proved against with {record.version}: {', '.join(changed)}"
+        )
+        return found(CHANGED, because, "\n".join(difference(name, record.statements.get(name, ())) for name in changed))
     if asked_all and not fired.get(adapter.name) and not all(isinstance(rule, Require) for rule in adapter.rules):
         return found(
             DEAD, "it fires in the forward and the decode step of none of the families asked; name a model with --model to ask another"
@@ -179,7 +183,7 @@ def changed_functions(adapter: Adapter) -> tuple[str, ...]:
     names = {f"{adapter.name}.{rule.header.name}" for rule in adapter.rules}
     record = recorded()
     pairs = {(name, digest) for rule, functions in record.rules.items() if rule in names for name, digest in functions.items()}
-    return tuple(sorted(f"{name} (recorded with {record.version})" for name, digest in pairs if fingerprint(name) != digest))
+    return tuple(sorted(name for name, digest in pairs if fingerprint(name) != digest))
 
 
 def removal(adapter: Adapter) -> str:

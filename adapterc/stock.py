@@ -1,15 +1,17 @@
 """Fingerprints of the stock functions that rules rewrite: a rule was proved against that text, and a new Transformers may have another.
 
-Only hashes are kept (`data/stock_functions.json`, made by `adapterc audit --record`), with the version that they were taken from.
+Only hashes are kept (`data/stock_functions.json`, made by `adapterc audit --record`), with the version that they were taken from: one of each function,
+and one of each of its statements, so that a later text can be told apart line by line without keeping the earlier one.
 """
 
 from __future__ import annotations
 
 import ast
+import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -24,10 +26,20 @@ RECORD = "stock_functions.json"
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a record says: the Transformers version, and per rule the hash of each function that it fired in."""
+    """What a record says: the Transformers version, per rule the hash of each function that it fired in, and per function those of its statements."""
 
     version: str
     rules: Mapping[str, Mapping[str, str]]
+    statements: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement of a function without the blocks inside it. `line`, `text`: where it begins and its first line there."""
+
+    digest: str
+    line: int
+    text: str
 
 
 def record_path() -> Path:
@@ -36,14 +48,17 @@ def record_path() -> Path:
 
 def recorded() -> Recorded:
     data = json.loads(record_path().read_text(encoding="utf-8"))
-    return Recorded(data["transformers"], data["rules"])
+    return Recorded(data["transformers"], data["rules"], data["statements"])
 
 
 def write_record(rules: Mapping[str, Mapping[str, str]]) -> Path:
-    text = json.dumps(
-        {"transformers": transformers.__version__, "rules": {k: dict(sorted(v.items())) for k, v in sorted(rules.items())}}, indent=1
-    )
-    record_path().write_text(text + "\n", encoding="utf-8")
+    names = sorted({name for functions in rules.values() for name in functions})
+    data = {
+        "transformers": transformers.__version__,
+        "rules": {rule: dict(sorted(functions.items())) for rule, functions in sorted(rules.items())},
+        "statements": {name: [statement.digest for statement in statements_of(name)] for name in names},
+    }
+    record_path().write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return record_path()
 
 
@@ -75,6 +90,62 @@ def fingerprint(name: str) -> str | None:
     if not path.is_file():
         return None
     return next((text for found, _, _, text in _functions(str(path)) if found == function), None)
+
+
+def statements_of(name: str) -> tuple[Statement, ...]:
+    """The statements of a function in the installed Transformers, in order; none where it is gone."""
+    file, _, function = name.partition(":")
+    path = Path(transformers.__file__).parent / file
+    if not path.is_file():
+        return ()
+    text = path.read_text(encoding="utf-8")
+    lines, node = text.splitlines(), _node(ast.parse(text), function.split("."))
+    if node is None:
+        return ()
+    found = [child for child in ast.walk(node) if isinstance(child, ast.stmt)]
+    return tuple(
+        Statement(_digest(_head(child)), child.lineno, lines[child.lineno - 1].strip()) for child in sorted(found, key=lambda n: n.lineno)
+    )
+
+
+def difference(name: str, before: Sequence[str]) -> str:
+    """A diff of a function against its recorded statements: new ones with their text, and how many of the recorded ones are gone at each place."""
+    now = statements_of(name)
+    rows = [f"--- {name} as recorded", f"+++ {name} in Transformers {transformers.__version__}"]
+    matcher = difflib.SequenceMatcher(None, list(before), [statement.digest for statement in now], autojunk=False)
+    for tag, first, last, start, stop in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        if last > first:
+            rows.append(f"- {last - first} recorded statement{'s' if last - first > 1 else ''}")
+        rows += [f"+ {statement.line}: {statement.text}" for statement in now[start:stop]]
+    return "\n".join(rows)
+
+
+def _node(tree: ast.AST, path: Sequence[str]) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    for child in ast.walk(tree):
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and child.name == path[0]:
+            if len(path) > 1:
+                return _node(child, path[1:])
+            if not isinstance(child, ast.ClassDef):
+                return child
+    return None
+
+
+def _head(statement: ast.stmt) -> str:
+    """The statement without the statements inside it."""
+    parts = [type(statement).__name__]
+    for key, value in ast.iter_fields(statement):
+        nested = isinstance(value, list) and any(isinstance(item, ast.stmt | ast.excepthandler | ast.match_case) for item in value)
+        if not nested:
+            parts.append(
+                f"{key}={ast.dump(value) if isinstance(value, ast.AST) else [ast.dump(v) if isinstance(v, ast.AST) else v for v in value] if isinstance(value, list) else value}"
+            )
+    return " ".join(parts)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 @cache

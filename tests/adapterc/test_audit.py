@@ -129,4 +129,24 @@ def test_a_record_holds_the_functions_and_names_the_ones_that_changed(tmp_path: 
     monkeypatch.setattr(stock, "record_path", lambda: kept)
     name = "activations.py:NewGELUActivation.forward"
     stock.write_record({"cubes.cube": {name: stock.fingerprint(name) or "", "gone.py:f": "0" * 16}})
-    assert audit.changed_functions(adapter(tmp_path)) == (f"gone.py:f (recorded with {stock.recorded().version})",)
+    record = stock.recorded()
+    assert record.statements["gone.py:f"] == [] and len(record.statements[name]) == len(stock.statements_of(name)) > 1
+    assert audit.changed_functions(adapter(tmp_path)) == ("gone.py:f",)
+
+
+def test_the_diff_of_a_changed_function_shows_the_new_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No text of the earlier version is kept, so what was there is counted and what is there now is shown."""
+    monkeypatch.setattr(stock.transformers, "__file__", str(tmp_path / "__init__.py"))
+    source = tmp_path / "m.py"
+    source.write_text("class M:\n    def f(self, x):\n        if x > 0:\n            x = x + 1\n        return x\n")
+    before = [statement.digest for statement in stock.statements_of("m.py:M.f")]
+    source.write_text(
+        "class M:\n    def f(self, x):\n        if x > 0:\n            x = x * 2  # doubled\n            x = x + 1\n        return -x\n"
+    )
+    diff = stock.difference("m.py:M.f", before)
+    assert [line for line in diff.splitlines() if line[1] == " "] == [
+        "+ 4: x = x * 2  # doubled",
+        "- 1 recorded statement",
+        "+ 6: return -x",
+    ]
+    assert stock.statements_of("m.py:M.g") == ()
