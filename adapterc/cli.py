@@ -283,7 +283,7 @@ def gaps(
         if everything:
             from adapterc.gap_ranking import rank_gaps
 
-            return rank_gaps(find(spec or ()), profile, top=top, patched=patched, store=store, seconds=seconds)
+            return rank_gaps(find(spec or ()), profile, top=top, patched=patched, store=store, seconds=seconds, form=form)
 
         from adapterc.gaps import gaps_of
 

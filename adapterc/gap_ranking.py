@@ -19,11 +19,12 @@ from rich.table import Table
 
 from adapterc.dsl.loader import load_all
 from adapterc.errors import UserError
-from adapterc.gap_report import short
-from adapterc.gaps import ModelGaps, model_gaps, profile_named
+from adapterc.gap_report import issue_text, short
+from adapterc.gaps import ModelGaps, check_form, model_gaps, profile_named
 from adapterc.obstacles import Compiler
 from adapterc.population import Kind, population, representative
 
+_ANSWER = b"2"  # changes with the form of an answer
 _TABLE = "CREATE TABLE IF NOT EXISTS gaps (subject TEXT, architecture TEXT, answer TEXT, PRIMARY KEY (subject, architecture))"
 
 
@@ -57,6 +58,7 @@ class RankingReport:
     asked: tuple[str, ...]
     failed: Mapping[str, str]
     pending: tuple[str, ...]
+    as_issue: bool = False
 
     @property
     def ok(self) -> bool:
@@ -73,6 +75,10 @@ class RankingReport:
         }
 
     def show(self, console: Console) -> None:
+        if self.as_issue:
+            for gap in self.ranked:
+                console.print(issue_text(gap.to_json(), self.profile), markup=False, soft_wrap=True)
+            return
         table = Table(box=None, pad_edge=False, header_style="dim")
         for heading in ("gap", "models", "kind", "op", "first at"):
             table.add_column(heading, no_wrap=heading != "kind", overflow="fold")
@@ -100,12 +106,14 @@ def rank_gaps(
     seconds: float | None = None,
     clock: Callable[[], float] = time.monotonic,
     kinds: Sequence[Kind] | None = None,
+    form: str = "table",
 ) -> RankingReport:
     """Look at the `top` architectures that the store does not have yet, and rank the gaps of all of them.
 
     `seconds`: no further architecture is begun after that. An answer holds for the profile, the specs and the Transformers that it was given
-    with; others are looked at anew. Raises UserError ADC508 and ADC614.
+    with; others are looked at anew. Raises UserError ADC508, ADC603 and ADC614.
     """
+    check_form(form)
     backend = profile_named(profile)
     chosen = [kind for kind in (population() if kinds is None else kinds) if kind.ops][:top]
     subject, adapters, compiler = _subject(specs, profile, patched), load_all(specs), Compiler(backend)
@@ -124,7 +132,8 @@ def rank_gaps(
     pending = tuple(kind.architecture for kind in chosen if kind.architecture not in answers)
     asked = tuple(name for name in answers if name not in failed)
     weights = {kind.architecture: kind.models for kind in chosen}
-    return RankingReport(profile, patched, ranking({a: answers[a]["gaps"] for a in asked}, weights), asked, failed, pending)
+    ranked = ranking({a: answers[a]["gaps"] for a in asked}, weights)
+    return RankingReport(profile, patched, ranked, asked, failed, pending, form == "issue")
 
 
 def _answer(architecture: str, look: Callable[[str], ModelGaps]) -> Mapping[str, Any]:
@@ -156,7 +165,7 @@ def ranking(gaps: Mapping[str, Sequence[Mapping[str, Any]]], weights: Mapping[st
 def _subject(specs: Sequence[Path], profile: str, patched: bool) -> str:
     """A name for everything that an answer depends on."""
     text = (files("adapterc.spyre_runtime") / "profiles" / f"{profile}.yaml").read_bytes()
-    parts: Iterator[bytes] = iter((text, *(path.read_bytes() for path in specs)))
+    parts: Iterator[bytes] = iter((_ANSWER, text, *(path.read_bytes() for path in specs)))
     return hashlib.sha256(b"\0".join((transformers.__version__.encode(), str(patched).encode(), *parts))).hexdigest()
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -22,27 +22,32 @@ def gap_table(gaps: Sequence[Gap]) -> Table:
     return table
 
 
-def issue_text(gap: Gap, profile: str) -> str:
-    """A report for the tracker of the compiler."""
-    obstacle = gap.obstacle
-    title = f"{obstacle.op}: {obstacle.kind} for {', '.join(gap.shapes)}"
+def issue_text(gap: Mapping[str, Any], profile: str) -> str:
+    """A report for the tracker of the compiler, of a gap in its JSON form; of a ranked one with the models of all its architectures."""
+    title = f"{gap['op']}: {gap['kind']} for {', '.join(gap['shapes'])}"
     confirmed = (
-        "The program below was run by itself and gives this answer." if gap.reproducer.confirmed else "Seen in the whole graph only."
+        "The program below was run by itself and gives this answer." if gap["reproducer_confirmed"] else "Seen in the whole graph only."
+    )
+    architectures = gap.get("architectures", ())
+    models = (
+        f"- Blocks {gap['blocks_models']} of the 20,000 most downloaded models: {', '.join(architectures)}"
+        if architectures
+        else f"- Models among the 20,000 most downloaded with these ops: up to {gap['blocks_models']}"
     )
     return "\n".join(
         (
             f"### {title}",
             "",
-            f"{obstacle.message[:1].upper()}{obstacle.message[1:]}.",
+            f"{gap['why'][:1].upper()}{gap['why'][1:]}.",
             "",
-            f"- From: {short(obstacle.source)} (Transformers), {gap.places} place(s) in {gap.model}, graph: {' and '.join(gap.graphs)}",
-            f"- Profile: {profile}; stage: {obstacle.stage or 'unknown'}; verdict: {obstacle.verdict}",
-            f"- Models among the 20,000 most downloaded with these ops: up to {gap.blocks}",
-            f"- Workaround: {', '.join(gap.coverage.by) if gap.coverage.covered else 'none known'}",
+            f"- From: {short(gap['source'])} (Transformers), {gap['places']} place(s) in {gap['model']}, graph: {' and '.join(gap['graphs'])}",
+            f"- Profile: {profile}; stage: {gap['stage'] or 'unknown'}; verdict: {gap['verdict']}",
+            models,
+            f"- Workaround: {', '.join(gap['covered_by']) or 'none known'}",
             "",
             confirmed,
             "```python",
-            gap.reproducer.text,
+            gap["reproducer"],
             "```",
             "",
         )

@@ -62,6 +62,7 @@ class Gap:
             "op": obstacle.op,
             "ops": list(self.ops),
             "shapes": list(self.shapes),
+            "stage": obstacle.stage,
             "why": obstacle.message,
             "source": obstacle.source,
             "places": self.places,
@@ -115,7 +116,7 @@ class GapsReport:
     def show(self, console: Console) -> None:
         if self.as_issue:
             for gap in self.gaps:
-                console.print(issue_text(gap, self.profile), markup=False, soft_wrap=True)
+                console.print(issue_text(gap.to_json(), self.profile), markup=False, soft_wrap=True)
             return
         console.print(gap_table(self.gaps))
         for gap in self.gaps:
@@ -132,11 +133,16 @@ def gaps_of(models: Sequence[str], specs: Sequence[Path], profile: str, *, form:
     """Find the gaps of each model; `patched`: those that stay with all adapters. Raises UserError ADC508, ADC602, ADC603 and what loading raises."""
     if not models:
         raise UserError("ADC602", "no model is named", "name one, or use --all for the population")
-    if form not in FORMS:
-        raise UserError("ADC603", f"--as {form} is no form of the report", f"choose {' or '.join(FORMS)}")
+    check_form(form)
     backend = profile_named(profile)
     adapters, compiler = load_all(specs), Compiler(backend)
     return GapsReport(profile, tuple(model_gaps(load(text), adapters, compiler, patched) for text in models), form == "issue")
+
+
+def check_form(form: str) -> None:
+    """Raises UserError ADC603."""
+    if form not in FORMS:
+        raise UserError("ADC603", f"--as {form} is no form of the report", f"choose {' or '.join(FORMS)}")
 
 
 def profile_named(name: str) -> Profile:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from families import register
+from rich.console import Console
 
 from adapterc import gap_ranking, specs
 from adapterc.coverage import Coverage
 from adapterc.decoding import decode_graphs, decodes
 from adapterc.errors import UserError
-from adapterc.gap_ranking import rank_gaps, ranking
+from adapterc.gap_ranking import RankingReport, rank_gaps, ranking
 from adapterc.gap_report import issue_text
 from adapterc.gaps import Gap, GapsReport, ModelGaps, _merged, gaps_of, profile_named
 from adapterc.inputs import seeded_inputs
@@ -78,8 +80,16 @@ def test_says_who_covers_it_and_what_is_left(quokka: GapsReport) -> None:
 
 
 def test_an_issue_holds_the_program(quokka: GapsReport) -> None:
-    text = issue_text(quokka.gaps[0], PROFILE)
+    text = issue_text(quokka.gaps[0].to_json(), PROFILE)
     assert quokka.gaps[0].reproducer.text in text and "Workaround: none known" in text
+
+
+def test_a_ranking_is_printed_as_issues_with_all_its_models(quokka: GapsReport) -> None:
+    ranked = ranking({"A": [quokka.gaps[0].to_json()], "B": [quokka.gaps[0].to_json()]}, {"A": 3, "B": 5})
+    console = Console(record=True, width=200, file=StringIO())
+    RankingReport(PROFILE, False, ranked, ("A", "B"), {}, (), as_issue=True).show(console)
+    text = console.export_text()
+    assert "Blocks 8 of" in text and "B, A" in text and quokka.gaps[0].reproducer.text.splitlines()[2] in text
 
 
 @pytest.mark.slow
