@@ -162,9 +162,11 @@ def _finding(
             f"Transformers {transformers.__version__} has other text than it was proved against with {record.version}: {', '.join(changed)}"
         )
         return found(CHANGED, because, "\n".join(difference(name, record.statements.get(name, ())) for name in changed))
-    if asked_all and not fired.get(adapter.name) and not all(isinstance(rule, Require) for rule in adapter.rules):
+    quiet = not fired.get(adapter.name) and not has_fired(adapter)
+    if asked_all and quiet and not all(isinstance(rule, Require) for rule in adapter.rules):
         return found(
-            DEAD, "it fires in the forward and the decode step of none of the families asked; name a model with --model to ask another"
+            DEAD,
+            "it fires in the forward and the decode step of none of the families asked, nor did it when stock was recorded; name another with --model",
         )
     if adapter.gap is None:
         return found(STAYS, "hardware: it is for no gap that a release closes")
@@ -176,6 +178,11 @@ def _finding(
         return found(PARTIAL, f"{adapter.gap} still stands: {'; '.join(left[adapter.gap])}")
     carried = "; carried over from another release, for nothing of this one's gaps is public" if profile.unknown("gaps") else ""
     return found(NEEDED, f"{adapter.gap} is open: {profile.gaps[adapter.gap].summary}{carried}")
+
+
+def has_fired(adapter: Adapter) -> bool:
+    """Whether a rule of the adapter fired when stock was recorded: perhaps on a family, or at widths, that are not among those asked now."""
+    return any(f"{adapter.name}.{rule.header.name}" in recorded().rules for rule in adapter.rules)
 
 
 def changed_functions(adapter: Adapter) -> tuple[str, ...]:

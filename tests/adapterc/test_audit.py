@@ -62,6 +62,14 @@ def test_dead_where_it_fires_nowhere(tmp_path: Path) -> None:
     assert state(adapter(tmp_path), "open", fired=0).state == audit.DEAD
 
 
+def test_not_dead_where_it_fired_when_stock_was_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heads below a stick are in no default config, and in many models."""
+    name = "activations.py:NewGELUActivation.forward"
+    record = stock.Recorded("5.0", {"cubes.cube": {name: stock.fingerprint(name) or ""}})
+    monkeypatch.setattr(audit, "recorded", lambda: record)
+    assert state(adapter(tmp_path), "open", fired=0).state == audit.NEEDED
+
+
 def test_partial_where_the_gap_still_stands(tmp_path: Path) -> None:
     found = state(adapter(tmp_path), "open", left={"made-up": ["no_layout at x.py:3"]})
     assert found.state == audit.PARTIAL and "x.py:3" in found.because
