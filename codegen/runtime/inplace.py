@@ -6,6 +6,7 @@ import torch
 from torch.fx import Graph, Node
 
 from .graph import mutated_inputs, packet
+from .spelled_out import spell_out
 from .trace import Tracer
 from .transfer import PERMUTES, SPLITS, VIEWS
 from .written_views import part_of, write_part
@@ -15,7 +16,9 @@ _SHARING = VIEWS | PERMUTES | SPLITS | {"slice", "select", "expand", "expand_as"
 
 
 def functionalise(graph: Graph, tracer: Tracer) -> int:
-    """Replace writes to values that only this graph holds, and to slices of them. Inputs, caches and buffers stay as they are. Returns how many."""
+    """Replace writes to values that only this graph holds, and to slices of them; products with a bias are
+    taken apart on the way. Inputs, caches and buffers stay as they are. Returns how many writes."""
+    spell_out(graph, tracer)
     done = 0
     for node in list(graph.nodes):
         written = mutated_inputs(node)

@@ -19,7 +19,7 @@ GIB = 2**30
 
 # model type, architecture -> the rules without which it does not pass
 MENDED: dict[tuple[str, str], tuple[str, ...]] = {
-    ("bloom", "BloomForCausalLM"): ("joined.heads", "head_views.product_and_bias"),
+    ("bloom", "BloomForCausalLM"): ("joined.heads", "head_views.times", "head_views.bias"),
     ("clip", "CLIPModel"): ("patches.linear", "patches.cut", "pick_token.one_hot_row", "pick_token.norm_of_token"),
     ("deberta-v2", "DebertaV2Model"): ("head_views.transposed", "head_views.scaled", "head_views.product", "head_views.undone"),
     ("falcon", "FalconForCausalLM"): ("joined.by_hand", "joined.groups"),

@@ -63,3 +63,12 @@ def test_memory_that_others_may_read_is_written_as_before(graphed: Any, function
     rewritten, _ = graph.apply()
     assert any(mutates(node) for node in rewritten.module.graph.nodes)
     assert graph.difference(rewritten) == 0
+
+
+@pytest.mark.parametrize(("beta", "alpha"), [(1.0, 1.0), (1, 0.5), (0.25, 2.0), (0, 3.0)])
+def test_a_product_with_a_bias_is_taken_apart(graphed: Any, beta: float, alpha: float) -> None:
+    left, right, bias = torch.randn(2, 3, 4), torch.randn(2, 4, 5), torch.full((2, 1, 5), torch.nan if beta == 0 else 2.0)
+    graph = graphed(lambda z, x, y: torch.baddbmm(z, x, y, beta=beta, alpha=alpha), bias, left, right)
+    rewritten, _ = graph.apply()
+    assert "baddbmm" not in str(rewritten.module.graph)
+    assert graph.difference(rewritten) < 1e-6
