@@ -54,11 +54,29 @@ def load(
         raise UserError("ADC501", f"{type(model).__name__} is no model", "give a Transformers model, a folder or a config: spec")
     package = load_package(Path(patches)) if patches is not None else _package(tuple(map(str, specs.find(adapters))))
     handle = package.install(found)
-    found.eval().to(DEVICE, dtype or half_of(found))
+    _to_device(found.eval(), dtype or half_of(found))
     found.compile(backend=DEVICE, dynamic=False)
     _handles[id(found)] = handle
     weakref.finalize(found, _handles.pop, id(found), None)
     return found
+
+
+def _to_device(model: torch.nn.Module, dtype: torch.dtype) -> None:
+    """Move the model and cast what a checkpoint in `dtype` would hold.
+
+    `Module.to` would round the frequencies of rotary positions too, which stock keeps in float32 whatever the checkpoint is in: at token 2000 that is
+    a third of a radian. They are buffers that no checkpoint has, of modules that have no weight and so run on the host.
+    """
+    tables = [
+        (module, name, buffer)
+        for module in model.modules()
+        if not any(True for _ in module.parameters())
+        for name, buffer in module.named_buffers(recurse=False)
+        if name in module._non_persistent_buffers_set and buffer.is_floating_point()
+    ]
+    model.to(DEVICE, dtype)
+    for module, name, buffer in tables:
+        setattr(module, name, buffer.to(DEVICE))
 
 
 def half_of(model: torch.nn.Module) -> torch.dtype:
@@ -75,7 +93,14 @@ def unload(model: ModelT, dtype: torch.dtype = torch.float32) -> ModelT:
         raise UserError("ADC509", "this model was not loaded with adapterc.load", "nothing has to be taken off")
     handle.remove()
     vars(model).pop("_compiled_call_impl", None)  # compile() set it on the instance, over the class's None
+    shared: dict[int, list[tuple[torch.nn.Module, str]]] = {}
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            shared.setdefault(id(parameter), []).append((module, name))
     model.to(torch.device("cpu"), dtype)
+    for (first, name), *others in shared.values():  # `to` makes a tied table one for each of its owners when it leaves the device
+        for module, other in others:
+            setattr(module, other, getattr(first, name))
     return model
 
 
