@@ -187,7 +187,9 @@ def _roles(placeholders: Sequence[fx.Node], examples: Sequence[Any]) -> tuple[fr
         source = _source(node)
         if isinstance(example, torch.nn.Parameter) or "._parameters[" in source:
             parameters.add(node.name)
-        elif "._buffers[" in source:
+        elif (
+            "._buffers[" in source or "._modules[" in source
+        ):  # a tensor that a module keeps as an attribute is no input of the call either
             buffers.add(node.name)
     return frozenset(parameters), frozenset(buffers)
 

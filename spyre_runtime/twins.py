@@ -46,11 +46,16 @@ class _Source:
     version: int
 
     @staticmethod
-    def of(weight: SpyreTensor) -> _Source:
-        return _Source(weakref.ref(weight.raw), weight._version)
+    def of(weight: Tensor) -> _Source:
+        return _Source(weakref.ref(_carrier(weight)), weight._version)
 
-    def is_still(self, weight: SpyreTensor) -> bool:
-        return self.carrier() is weight.raw and self.version == weight._version
+    def is_still(self, weight: Tensor) -> bool:
+        return self.carrier() is _carrier(weight) and self.version == weight._version
+
+
+def _carrier(weight: Tensor) -> Tensor:
+    """A module may keep a tensor as a plain attribute, which stays on the CPU when the module moves."""
+    return weight.raw if isinstance(weight, SpyreTensor) else weight
 
 
 _Key = tuple[str, str, object, tuple[int, ...]]
@@ -64,7 +69,7 @@ class Twins:
         self.sources: tuple[_Source, ...] = ()
         self.values: list[Tensor] | None = None
 
-    def get(self, stage: LoadStage, args: Sequence[SpyreTensor], carriers: Sequence[Tensor]) -> list[Tensor]:
+    def get(self, stage: LoadStage, args: Sequence[Tensor], carriers: Sequence[Tensor]) -> list[Tensor]:
         """The twins for these inputs of the graph. ``carriers``: the inputs' values."""
         weights = [args[i] for i in stage.inputs]
         if self.values is None or not all(source.is_still(weight) for source, weight in zip(self.sources, weights, strict=True)):

@@ -53,12 +53,42 @@ SILENT: dict[str, tuple[str, dict[str, Any]]] = {
         "LlamaForCausalLM",
         CAUSAL | {"max_position_embeddings": 8, "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}},
     ),
+    "longrope beyond the original length": (
+        "Phi3ForCausalLM",
+        CAUSAL
+        | {
+            "original_max_position_embeddings": 8,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "short_factor": [1.0 + 0.01 * i for i in range(16)],
+                "long_factor": [2.0 + 0.1 * i for i in range(16)],
+                "original_max_position_embeddings": 8,
+                "factor": 4.0,
+            },
+        },
+    ),
+    "gpt_neo: a window in local layers": (
+        "GPTNeoForCausalLM",
+        {
+            "vocab_size": 99,
+            "hidden_size": 64,
+            "num_layers": 1,
+            "num_heads": 2,
+            "attention_types": [[["local"], 1]],
+            "window_size": 4,
+            "max_position_embeddings": 64,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        },
+    ),
     "gpt2: scale_attn_weights=False": ("GPT2LMHeadModel", GPT2 | {"scale_attn_weights": False}),
     "gpt2: scale_attn_by_inverse_layer_idx": ("GPT2LMHeadModel", GPT2 | {"scale_attn_by_inverse_layer_idx": True}),
     "gpt2: gelu": ("GPT2LMHeadModel", GPT2 | {"activation_function": "gelu"}),
     "gpt2: relu": ("GPT2LMHeadModel", GPT2 | {"activation_function": "relu"}),
 }
 CRASHES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt_neox: attention_bias=False": ("GPTNeoXForCausalLM", SIZES | {"attention_bias": False, "max_position_embeddings": 64}),
     "olmo2: heads of 64": ("Olmo2ForCausalLM", CAUSAL | {"hidden_size": 128}),
     "granitemoehybrid: nope": ("GraniteMoeHybridForCausalLM", ATTENTION | {"num_local_experts": 0, "position_embedding_type": "nope"}),
     "a vocabulary below a stick": ("LlamaForCausalLM", CAUSAL | {"vocab_size": 50}),
@@ -105,6 +135,8 @@ IGNORED = {  # config fields whose loss would not be seen if they did nothing in
     "gpt_neox: use_parallel_residual=False": {"use_parallel_residual": True},
     "olmo: clip_qkv": {"clip_qkv": None},
     "dynamic NTK beyond the original length": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+    "longrope beyond the original length": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+    "gpt_neo: a window in local layers": {"attention_types": [[["global"], 1]]},
     "gpt2: scale_attn_weights=False": {"scale_attn_weights": True},
     "gpt2: scale_attn_by_inverse_layer_idx": {"scale_attn_by_inverse_layer_idx": False},
 }
@@ -147,7 +179,8 @@ def test_a_second_model_of_the_class_is_left_alone(activation: str, patches: Pat
     assert all(kind.forward is forward for kind, forward in kinds.items())
 
 
-def test_masked_language_modelling_with_a_decoder_is_refused_by_transformers_itself() -> None:
+@pytest.mark.parametrize(("task", "config"), [("AutoModelForMaskedLM", "LlamaConfig"), ("AutoModelForQuestionAnswering", "OlmoConfig")])
+def test_a_task_that_a_decoder_has_no_class_for_is_refused_by_transformers_itself(task: str, config: str) -> None:
     """There is no stock class to patch, so that the refusal is stock's own clear sentence."""
     with pytest.raises(ValueError, match="Unrecognized configuration class"):
-        transformers.AutoModelForMaskedLM.from_config(transformers.LlamaConfig(**CAUSAL))
+        getattr(transformers, task).from_config(getattr(transformers, config)(**CAUSAL))
